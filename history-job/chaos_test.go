@@ -28,6 +28,9 @@ type service struct {
 	want  map[history.Key]*history.Record // fold of the acknowledged events
 	clear map[string]int64                // by user, Unix ms
 	spy   *spyCounts                      // nil counts nothing
+
+	change func(*config)        // of the jobs, nil for none
+	event  func() history.Event // the next report, nil for those of TestChaos
 }
 
 func newService(w *world, seed uint64) *service {
@@ -52,7 +55,12 @@ func TestChaos(t *testing.T) {
 
 // chaos runs jobs among random failures, and then without.
 func (s *service) chaos() {
-	for _, step := range []string{"fetch", "load", "get", "apply", "clear", "put", "count", "mark_clean", "commit", "overdue", "trim"} {
+	s.disturb()
+	s.quiet()
+}
+
+func (s *service) disturb() {
+	for _, step := range []string{"fetch", "load", "get", "apply", "clear", "put", "count", "plays", "mark_clean", "commit", "overdue", "trim"} {
 		s.on(step, func(context.Context) error { return s.trouble(0.2) })
 	}
 	s.cell = func(history.Cell) error { return s.trouble(0.3) }
@@ -66,7 +74,6 @@ func (s *service) chaos() {
 			s.Errorf("run: %v", err)
 		}
 	}
-	s.quiet()
 }
 
 func (s *service) runs() (stop func() error) {
@@ -74,6 +81,9 @@ func (s *service) runs() (stop func() error) {
 	cfg.archive.SweepEvery, cfg.archive.SweepAge, cfg.archive.Batch, cfg.archive.TrimOneIn = 10*time.Second, 2*holdTime, 2, 4
 	if s.spy != nil {
 		cfg.archive.Counts, cfg.archive.Counted = s.spy, s.spy.types
+	}
+	if s.change != nil {
+		s.change(&cfg)
 	}
 	j, err := newJob(cfg)
 	if err != nil {
@@ -123,14 +133,24 @@ func (s *service) act() {
 func (s *service) report() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := progress(s.rand.IntN(6), int64(s.rand.IntN(1000)))
-	e.Key.UID = strconv.Itoa(s.rand.IntN(2))
-	e.Kind = history.Kind(1 + s.rand.IntN(int(history.KindDelete)))
-	e.Position, e.Session = int64(s.rand.IntN(history.MaxPeaks+1))*10_000, strconv.Itoa(s.rand.IntN(4))
+	next := s.event
+	if next == nil {
+		next = s.anything
+	}
+	e := next()
 	if e.At > s.clear[e.Key.UID] {
 		s.want[e.Key] = history.Merge(s.want[e.Key], e.Record())
 		s.apply(e)
 	}
+}
+
+// anything is any report of a few objects.
+func (s *service) anything() history.Event {
+	e := progress(s.rand.IntN(6), int64(s.rand.IntN(1000)))
+	e.Key.UID = strconv.Itoa(s.rand.IntN(2))
+	e.Kind = history.Kind(1 + s.rand.IntN(int(history.KindDelete)))
+	e.Position, e.Session = int64(s.rand.IntN(history.MaxPeaks+1))*10_000, strconv.Itoa(s.rand.IntN(4))
+	return e
 }
 
 // apply is the service's compare-and-set. It never requests a mark: the cache sets one where needed.
@@ -198,8 +218,8 @@ func (s *service) clearUser() {
 	}
 }
 
-// quiet ends all trouble, waits for the sweep and compares the stores.
-func (s *service) quiet() {
+// settle ends all trouble and waits for the sweep.
+func (s *service) settle() {
 	s.crash()
 	clear(s.before)
 	s.cell = nil
@@ -211,6 +231,11 @@ func (s *service) quiet() {
 	if left := s.marks(); len(left) > 0 {
 		s.Errorf("marks %v are left", left)
 	}
+}
+
+// quiet settles and compares the stores.
+func (s *service) quiet() {
+	s.settle()
 	for k, want := range s.want {
 		want = want.After(s.clear[k.UID])
 		if diff := compare(s.archived(k), want); diff != "" {

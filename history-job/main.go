@@ -130,6 +130,10 @@ func (f *flags) wire(ctx context.Context, engines *connect.Engines, registry *pr
 			return nil, err
 		}
 	}
+	plays, err := f.ConnectPlays(engines)
+	if err != nil {
+		return nil, err
+	}
 	s, err := f.Connect(ctx, engines)
 	if err != nil {
 		return nil, err
@@ -150,6 +154,9 @@ func (f *flags) wire(ctx context.Context, engines *connect.Engines, registry *pr
 		compaction: compaction.Config{
 			Notes: s.Redis, Summarizer: s.HBase, Rules: rules, ClockErr: func() error { _, err := s.Trusted.Expiry(); return err },
 		},
+	}
+	if plays != nil {
+		conf.archive.Plays = plays
 	}
 	if f.CompactAbove > 0 {
 		conf.compaction.Compactor = s.HBase
@@ -177,6 +184,9 @@ func (f *flags) wire(ctx context.Context, engines *connect.Engines, registry *pr
 		g.Add("statements", 0, run.Closing(statements.Close))
 	}
 	g.Add("dead letters", 0, run.Closing(dead.Close))
+	if plays != nil {
+		g.Add("plays", 0, run.Closing(plays.Close))
+	}
 	s.Closing(g)
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
 		Listener: netutil.LimitListener(admin, 64), Hosts: f.Hosts, Metrics: registry, Log: log, Checks: engines.Checks("redis", "kafka", "dead letters", "hbase"),

@@ -200,10 +200,11 @@ func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 
 // erasers returns the stores with data of users.
 func (f *flags) erasers(s *connect.Stores) []admin.Eraser {
-	if !f.HBase.Counts {
-		return []admin.Eraser{s.Redis, s.HBase, s.Kafka.Topics(f.Topic, f.DeadTopic, f.FirstTopic)}
+	all, topics := []admin.Eraser{s.Redis, s.HBase}, f.TopicNames()
+	if f.HBase.Counts {
+		all, topics = append(all, s.HBase.Counters()), append(topics, f.CountsTopic)
 	}
-	return []admin.Eraser{s.Redis, s.HBase, s.HBase.Counters(), s.Kafka.Topics(f.Topic, f.DeadTopic, f.FirstTopic, f.CountsTopic)}
+	return append(all, s.Kafka.Topics(topics...))
 }
 
 // registerPublished registers the counters of published messages.

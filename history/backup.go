@@ -178,6 +178,8 @@ func (r *Record) Validate(now int64) error {
 		return Invalid("details.dismissed", "want a time of the past")
 	case r.Dismissed != 0 && r.Dismissed.Time() <= r.RemovedAt && !r.Restored:
 		return Invalid("details.dismissed", "want no time up to the removal")
+	case len(r.Told) > maxTold:
+		return Invalid("details.told", fmt.Sprintf("want at most %d bytes", maxTold))
 	case len(r.Unknown) > MaxUnknown:
 		return Invalid("details.unknown", fmt.Sprintf("want at most %d bytes", MaxUnknown))
 	}

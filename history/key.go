@@ -244,6 +244,8 @@ var (
 	ErrPermanent = errors.New("refused by the store")
 	// ErrLocked means that another process holds the data directory.
 	ErrLocked = errors.New("in use by another process")
+	// ErrGone means that what was asked for is no longer kept.
+	ErrGone = errors.New("no longer kept")
 	// ErrClosed means that the adapter is closed.
 	ErrClosed = errors.New("closed")
 )

@@ -37,6 +37,7 @@ func MergeInto(m, a, b *Record) {
 	m.Partial = a.Partial && b.Partial
 	m.Restored = latest.Restored || other.Restored
 	m.Dismissed = max(latest.Dismissed, other.Dismissed)
+	m.Told = max(latest.Told, other.Told) // its time is first
 	m.mergeDuration(other)
 	m.mergeMeta(other)
 	m.mergePeaks(other)
@@ -180,6 +181,9 @@ func (r *Record) forget() {
 	}
 	if r.Dismissed.Time() <= r.RemovedAt {
 		r.Dismissed = 0
+	}
+	if toldAt(r.Told) <= r.RemovedAt {
+		r.Told = ""
 	}
 	if r.PlaysBeforeAt <= r.RemovedAt {
 		r.PlaysBefore, r.PlaysBeforeAt = 0, 0

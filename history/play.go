@@ -290,6 +290,7 @@ func staysAfter(stays []Stay, at, gap int64) []Stay {
 type play struct {
 	Viewing uint64
 	Began   int64 // 0 if unknown
+	First   int64 // first report of the end
 	At      int64 // last report of the end
 }
 
@@ -397,24 +398,26 @@ func (r *Record) plays() (plays []play) {
 		if g.longest > limit(c.Reach) || g.scrubbed(c, lows) {
 			continue
 		}
-		plays = g.add(plays, c.At)
+		plays = g.add(plays, c.from(), c.At)
 		cut := c.from() == r.RemovedAt+1 || c.from() == r.PlaysBeforeAt+1 // moved by staysAfter: not a report's time
 		for !cut && g.from > c.from() {                                   // the stay continues across a start
 			at := g.from
 			g = r.segmentOf(c.Viewing, at, starts, lows)
-			plays = g.add(plays, at)
+			plays = g.add(plays, c.from(), at)
 		}
 	}
 	slices.SortFunc(plays, func(a, b play) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Viewing, b.Viewing)) })
 	return plays
 }
 
-func (g *segment) add(plays []play, at int64) []play {
+// add adds a report of the end at a time, of a stay from another time on.
+func (g *segment) add(plays []play, from, at int64) []play {
+	from = max(from, g.from+1)
 	for i := range plays {
 		if p := &plays[i]; p.Viewing == g.viewing && g.has(p.At) {
-			p.At = max(p.At, at)
+			p.First, p.At = min(p.First, from), max(p.At, at)
 			return plays
 		}
 	}
-	return append(plays, play{Viewing: g.viewing, Began: g.from, At: at})
+	return append(plays, play{Viewing: g.viewing, Began: g.from, First: from, At: at})
 }

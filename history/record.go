@@ -296,6 +296,9 @@ type Record struct {
 	// [RankOffered]; 0 without one. It may be later than the latest event; see [Record.DismissedAt].
 	Dismissed Version
 
+	// Told is what the stream of plays has of the record, empty if it has nothing; see [Record.Untold].
+	Told string
+
 	// Unknown are encoded fields from a newer version of Playhead, and the version of the latest event at that
 	// time. They are kept like metadata for newer processes.
 	Unknown        string
@@ -370,7 +373,7 @@ func Same(a, b *Record) bool {
 		slices.Equal(a.Peaks, b.Peaks) && slices.Equal(a.Completions, b.Completions) && a.ResumePoint == b.ResumePoint &&
 		a.WatchedBefore == b.WatchedBefore && a.WatchedBeforeAt == b.WatchedBeforeAt && slices.Equal(a.Watches, b.Watches) &&
 		a.Start == b.Start && slices.Equal(a.Viewings, b.Viewings) && slices.Equal(a.Lows, b.Lows) && slices.Equal(a.Starts, b.Starts) &&
-		a.Dismissed == b.Dismissed && a.UnknownVersion == b.UnknownVersion && a.Unknown == b.Unknown
+		a.Dismissed == b.Dismissed && a.Told == b.Told && a.UnknownVersion == b.UnknownVersion && a.Unknown == b.Unknown
 }
 
 // compareLatest orders latest events by version, then by content, so that every order of arrival gives the same

@@ -39,6 +39,7 @@ type serveFlags struct {
 	Keep            int           `help:"Records of a user that the cache keeps." default:"1000" positive:""`
 	CompactAbove    int           `help:"Records of a user from which on the archive moves what is older than a day into segments; 0 is never. See docs/retention.md." default:"2000"`
 	Summary         time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. See docs/retention.md."`
+	Plays           bool          `help:"Keep a stream of the newest million completed plays, retractions and removals, for GET /v1/plays. See docs/plays.md."`
 	MaxClockGap     time.Duration `help:"How far the clock may be from the latest trusted time, such as after a long stop, before it is no longer followed and nothing expires until it is confirmed. See docs/operate.md." default:"768h" positive:""`
 	LameDuck        time.Duration `help:"How long it serves on after SIGTERM, while /readyz fails and load balancers turn away." default:"0s"`
 	Drain           time.Duration `help:"Longest time the stop may take after that." default:"20s" positive:""`
@@ -106,7 +107,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
 		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, InsecureRPC: f.InsecureRPC, Admin: f.Admin, Secret: secret, KeysFile: f.TokenKeysFile, Issuer: f.OIDCIssuer, Audience: f.Audience, Memory: run.Memory(), Files: files, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
-		Hold: f.Hold, Keep: f.Keep, CompactAbove: f.CompactAbove, Summary: f.Summary, Rules: rules, Counted: counted, Webhook: hook, MaxClockGap: f.MaxClockGap, LameDuck: f.LameDuck, Drain: f.Drain, Terminate: run.Terminate, Tracer: traces.Tracer, Logger: log, Registry: registry,
+		Hold: f.Hold, Keep: f.Keep, CompactAbove: f.CompactAbove, Summary: f.Summary, Plays: f.Plays, Rules: rules, Counted: counted, Webhook: hook, MaxClockGap: f.MaxClockGap, LameDuck: f.LameDuck, Drain: f.Drain, Terminate: run.Terminate, Tracer: traces.Tracer, Logger: log, Registry: registry,
 		Reload: func(setUserRate func(rate, burst float64)) ([]string, error) {
 			var next serveFlags
 			if err := run.Parse("playhead serve", &next, args, getenv, io.Discard); err != nil {

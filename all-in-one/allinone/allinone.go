@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
+	"github.com/playhead/playhead/bff/api"
 	"github.com/playhead/playhead/bff/edge"
 	"github.com/playhead/playhead/bff/flow"
 	"github.com/playhead/playhead/bff/token"
@@ -96,10 +97,14 @@ func (p *Process) compose(epochs []string) (err error) {
 	if err != nil {
 		return err
 	}
-	p.archiver, err = archive.New(archive.Config{
+	archiving := archive.Config{
 		Cache: p.db.Cache(), Archive: p.archive(), Promoter: p.promoter(), Dead: p.dead, Days: p.db.Days(), Announcer: dayLog{log}, Counts: p.counter, Counted: p.cfg.Counted,
 		SweepEvery: 5 * time.Second, SweepAge: 2 * p.cfg.Hold, SweepAll: true, Tracer: p.cfg.Tracer, Logger: log, Registry: reg,
-	})
+	}
+	if p.cfg.Plays {
+		archiving.Plays, archiving.Promoter = p.db.Plays(), nil
+	}
+	p.archiver, err = archive.New(archiving)
 	return err
 }
 
@@ -166,7 +171,12 @@ func (p *Process) Run(ctx context.Context) error {
 }
 
 func (p *Process) edge() (*edge.Edge, error) {
+	var plays api.Plays
+	if p.cfg.Plays {
+		plays = p.db.Plays()
+	}
 	return edge.New(edge.Config{
+		Plays:   plays,
 		Service: p.up, Tokens: p.tokens, Listener: p.listeners["listen"], Pages: true, Images: p.cfg.Images, Flow: p.flow(), Hosts: p.cfg.Hosts, Origins: p.cfg.Origins,
 		Memory: p.cfg.Memory, MaxConnections: p.files().players, UserRate: p.cfg.UserRate, UserBurst: p.cfg.UserBurst, Drain: p.cfg.Drain * 5 / 16, Tracer: p.cfg.Tracer, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
 	})

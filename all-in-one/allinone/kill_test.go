@@ -67,6 +67,9 @@ func TestTerminate(t *testing.T) {
 // child is the environment variable with the data directory that makes the test binary an all-in-one.
 const child = "ALLINONE_TEST_DIR"
 
+// withPlays is the environment of a child with a stream of plays.
+const withPlays = "ALLINONE_TEST_PLAYS=1"
+
 // TestTakenPort: a taken port fails before anything is created.
 func TestTakenPort(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -98,6 +101,7 @@ func serve(ctx context.Context, _ []string, getenv func(string) string, out io.W
 	if cfg.Counted, err = count.ParseTypes([]string{"all"}); err != nil {
 		return err
 	}
+	cfg.Plays = getenv("ALLINONE_TEST_PLAYS") != ""
 	p, err := allinone.Open(ctx, cfg)
 	if err != nil {
 		return err
@@ -122,11 +126,11 @@ type process struct {
 }
 
 // start starts a child and waits for its greeting.
-func start(t *testing.T, dir string) *process {
+func start(t *testing.T, dir string, env ...string) *process {
 	t.Helper()
 	p := &process{T: t, log: &strings.Builder{}}
 	p.cmd = exec.CommandContext(t.Context(), os.Args[0]) // killed at the end of the test at the latest
-	p.cmd.Env = append(os.Environ(), child+"="+dir)
+	p.cmd.Env = append(append(os.Environ(), child+"="+dir), env...)
 	p.cmd.Stderr = p.log
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {

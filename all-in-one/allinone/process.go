@@ -79,6 +79,8 @@ type Config struct {
 	Summary time.Duration
 	// Counted are the types whose records are counted (default none).
 	Counted count.Types
+	// Plays keeps the stream of plays, which GET /v1/plays reads.
+	Plays bool
 	// Breakable lets viewers of /flow stop the job, the archive and the queue, for demonstrations.
 	Breakable bool
 	// Watched is called when the first viewer opens /flow. It must return once its context is done, after the

@@ -47,6 +47,8 @@ type Service interface {
 type Config struct {
 	Service Service
 	Tokens  *token.Verifier
+	// Plays is the stream of plays; nil has none.
+	Plays Plays
 	// Stream upgrades a request to a WebSocket. It returns an error, before any response, for a request that it
 	// refuses. Nil disables WebSockets.
 	Stream func(http.ResponseWriter, *http.Request) error

@@ -65,6 +65,7 @@ var operationIDs = map[string]string{
 	"POST /v1/history/delete":              "deleteObjects",
 	"DELETE /v1/history":                   "clearHistory",
 	"GET /v1/stats":                        "getStats",
+	"GET /v1/plays":                        "listPlays",
 	"GET /v1/settings":                     "getSettings",
 	"PUT /v1/settings":                     "updateSettings",
 	"GET /v1/export":                       "exportHistory",
@@ -203,8 +204,9 @@ type failure struct {
 var failures = map[int]failure{
 	http.StatusBadRequest:            {"BadRequest", "The body is no JSON, or cut off.", nil},
 	http.StatusUnauthorized:          {"Unauthorized", "There is no token, or it is not valid.", []string{"WWW-Authenticate"}},
-	http.StatusForbidden:             {"Forbidden", "The token's scopes do not allow it for another user.", nil},
-	http.StatusNotFound:              {"NotFound", "There is no such record.", nil},
+	http.StatusForbidden:             {"Forbidden", "The token's scopes do not allow it, for another user or at all.", nil},
+	http.StatusNotFound:              {"NotFound", "There is no such record, or nothing of the kind on this server.", nil},
+	http.StatusGone:                  {"Gone", "What follows the cursor is no longer kept.", nil},
 	http.StatusRequestTimeout:        {"RequestTimeout", "The body did not arrive, or not all of it: send the same again.", nil},
 	http.StatusPreconditionFailed:    {"PreconditionFailed", "The record is another one, or gone.", nil},
 	http.StatusRequestEntityTooLarge: {"TooLarge", "The body has more bytes, unpacked, or more entries than the operation takes.", nil},
@@ -271,6 +273,8 @@ func mayFail(op *huma.Operation) []int {
 	switch op.OperationID {
 	case "getResumePoint", "listViewings":
 		all = append(all, http.StatusNotFound)
+	case "listPlays":
+		all = append(all, http.StatusNotFound, http.StatusGone)
 	case "deleteObject":
 		all = append(all, http.StatusPreconditionFailed)
 	case "openStream":

@@ -26,6 +26,7 @@ import (
 var (
 	errHost      = errors.New("this server has other names")
 	errScope     = errors.New("the token may not act for another user")
+	errAllUsers  = errors.New("the token may not read of all users")
 	errNotFound  = errors.New("no such record")
 	errNoRoute   = errors.New("no such resource")
 	errMethod    = errors.New("method not allowed")
@@ -43,9 +44,12 @@ func statusOf(err error) int {
 		{scan.ErrSyntax, http.StatusBadRequest},
 		{token.ErrInvalid, http.StatusUnauthorized},
 		{errScope, http.StatusForbidden},
+		{errAllUsers, http.StatusForbidden},
 		{errHost, http.StatusMisdirectedRequest},
 		{errNotFound, http.StatusNotFound},
 		{errNoRoute, http.StatusNotFound},
+		{errNoPlays, http.StatusNotFound},
+		{history.ErrGone, http.StatusGone},
 		{errMethod, http.StatusMethodNotAllowed},
 		{errCut, http.StatusRequestTimeout}, // before errBody: the content may be fine
 		{errBody, http.StatusBadRequest},
@@ -124,7 +128,7 @@ func (a *api) problem(ctx context.Context, err error) *problem {
 		p.wait, p.Detail = e.Wait, "too many requests"
 	}
 	noKeys := errors.Is(err, token.ErrNoKeys)
-	if p.Status == http.StatusUnauthorized || noKeys || errors.Is(err, errScope) {
+	if p.Status == http.StatusUnauthorized || noKeys || errors.Is(err, errScope) || errors.Is(err, errAllUsers) {
 		p.Type = "/docs/tokens"
 	}
 	switch p.Status {

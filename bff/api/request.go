@@ -37,6 +37,9 @@ func (a *api) authenticate(ctx huma.Context, next func(huma.Context)) {
 	if other := ctx.Header(userHeader); err == nil && other != "" && other != uid {
 		uid, err = other, mayAct(caller, other, ctx.Operation())
 	}
+	if err == nil {
+		err = mayRun(caller, ctx.Operation().OperationID)
+	}
 	if err != nil {
 		_, w := humago.Unwrap(ctx)
 		a.problem(ctx.Context(), err).serve(w)

@@ -21,7 +21,19 @@ var scopes = map[string][]string{
 		"listViewings", "searchHistory",
 	},
 	"history:import": {"importHistory"},
+	"plays:read":     {"listPlays"},
 	"admin":          nil, // all
+}
+
+// ofAllUsers are the operations about all users. Each needs one of its scopes.
+var ofAllUsers = map[string]bool{"listPlays": true}
+
+// mayRun refuses an operation about all users without a scope for it.
+func mayRun(caller token.Token, operation string) error {
+	if ofAllUsers[operation] && !allowed(caller.Scopes, operation) {
+		return fmt.Errorf("%w: want the scope %s", errAllUsers, strings.Join(wanted(operation), " or "))
+	}
+	return nil
 }
 
 // mayAct reports whether the caller may run an operation for another user.

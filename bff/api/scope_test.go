@@ -17,7 +17,7 @@ import (
 var forOthers = map[string]string{
 	"listHistory": "history:read", "searchHistory": "history:read", "listChanges": "history:read", "listContinueWatching": "history:read",
 	"getResumePoint": "history:read", "getResumePoints": "history:read", "listViewings": "history:read", "exportHistory": "history:read",
-	"getSettings": "history:read", "getStats": "history:read", "importHistory": "history:import",
+	"getSettings": "history:read", "listPlays": "plays:read", "getStats": "history:read", "importHistory": "history:import",
 	"reportHeartbeats": "", "dismissObjects": "", "markObjects": "", "deleteObject": "", "deleteObjects": "", "clearHistory": "", "updateSettings": "",
 }
 
@@ -56,7 +56,7 @@ func TestScopes(t *testing.T) {
 			} else if _, listed := forOthers[op.OperationID]; !listed {
 				t.Errorf("%s (%q) has no entry in the test", target, op.OperationID)
 			}
-			for _, scope := range []string{"", "openid", "history", "history:read", "openid history:import", "admin"} {
+			for _, scope := range []string{"", "openid", "history", "history:read", "openid history:import", "plays:read", "admin"} {
 				wantScope(t, op.OperationID, scope, target)
 			}
 		}
@@ -75,6 +75,14 @@ func wantScope(t *testing.T, id, scope, target string) {
 			continue
 		}
 		special := forOthers[id]
+		if id == "listPlays" { // about all users; this edge has no stream
+			want := http.StatusNotFound
+			if scope != special && scope != "admin" {
+				want = http.StatusForbidden
+			}
+			wantProblem(t, w, want)
+			continue
+		}
 		may := user != "ann" || scope == "admin" || special != "" && strings.Contains(" "+scope+" ", " "+special+" ")
 		if refused := w.Code == http.StatusForbidden; refused == may || !may && len(s.asked) > 0 {
 			t.Errorf("%s with scope %q for %q: %d, asked %v, want it allowed: %v", target, scope, user, w.Code, s.asked, may)

@@ -22,7 +22,7 @@ import (
 const source = "https://github.com/playhead/playhead/blob/main/"
 
 // order lists the first guides of the menu. The others follow by name.
-var order = []string{"getting-started", "players", "clients", "tokens", "pages", "webhooks", "compare", "limits", "retention", "imports", "backfill", "operate", "performance"}
+var order = []string{"getting-started", "players", "clients", "tokens", "pages", "webhooks", "plays", "compare", "limits", "retention", "imports", "backfill", "operate", "performance"}
 
 type guide struct {
 	Name, Title string

@@ -37,6 +37,8 @@ type Config struct {
 	Images []string
 	// Flow is the data of the page "/flow". Nil disables that page.
 	Flow *flow.Flow
+	// Plays is the stream of plays; nil has none.
+	Plays api.Plays
 	// Origins are the sites whose pages may use the edge, besides its own.
 	Origins []string
 	// UserRate is a user's rate limit for requests, messages and connections per second (default 10). UserBurst
@@ -87,7 +89,7 @@ func New(cfg Config) (*Edge, error) {
 		private = cfg.Flow.Operations()
 	}
 	handler, err := api.New(api.Config{
-		Service: cfg.Service, Tokens: cfg.Tokens, Stream: streams.Upgrade, Pages: routes, Private: private, Limit: users, Memory: memory, Hosts: cfg.Hosts, Origins: cfg.Origins,
+		Service: cfg.Service, Tokens: cfg.Tokens, Stream: streams.Upgrade, Plays: cfg.Plays, Pages: routes, Private: private, Limit: users, Memory: memory, Hosts: cfg.Hosts, Origins: cfg.Origins,
 		WriteDeadline: cfg.WriteDeadline, ReadDeadline: cfg.ReadDeadline, Tracer: cfg.Tracer, Logger: cfg.Logger, Registry: cfg.Registry,
 	})
 	if err != nil {

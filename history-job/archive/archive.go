@@ -116,6 +116,8 @@ type Config struct {
 	// Counts receives what records of the Counted types say, before they are marked clean. A Promoter counts by itself.
 	Counts  Counts
 	Counted count.Types
+	// Plays receives completed plays and what becomes of them; nil sends none. It needs a Promoter that is nil.
+	Plays Plays
 	// Workers limits concurrent batches (default 16). Batch is the number of keys in each (default 500).
 	Workers, Batch int
 	// SweepEvery is the interval between sweeps (default 30 s). SweepAge is the age of an overdue mark (default
@@ -155,6 +157,9 @@ func New(cfg Config) (*Archiver, error) {
 	}
 	if cfg.Counts == nil && cfg.Counted.Any() {
 		return nil, errors.New("job: counted types need counts")
+	}
+	if cfg.Plays != nil && cfg.Promoter != nil {
+		return nil, errors.New("job: a promoter does not see plays")
 	}
 	if cfg.Epochs == nil {
 		cfg.Epochs = durable{}
@@ -212,6 +217,9 @@ func (a *Archiver) TryArchive(ctx context.Context, keys []history.Key) error {
 	g.SetLimit(a.cfg.Workers)
 	for len(keys) > 0 {
 		n := min(len(keys), a.cfg.Batch)
+		for a.cfg.Plays != nil && n < len(keys) && keys[n].UID == keys[n-1].UID { // a user's messages are in order
+			n++
+		}
 		part := keys[:n]
 		keys = keys[n:]
 		g.Go(func() error {
@@ -285,6 +293,7 @@ func (a *Archiver) round(ctx context.Context, epoch string, keys []history.Key) 
 	if err != nil {
 		return nil, err
 	}
+	again = append(again, a.note(ctx, &b)...)
 	if err := a.cfg.Epochs.Verify(ctx, epoch); err != nil {
 		return nil, err
 	}
@@ -298,11 +307,13 @@ func (a *Archiver) round(ctx context.Context, epoch string, keys []history.Key) 
 	if err := a.publishCounts(ctx, &b); err != nil {
 		return nil, err
 	}
+	owing := a.untold(&b)
 	put := append(b.contents(), b.clean...)
 	a.cfg.Archived(ctx, b.keys, b.entries)
 	if err := a.markClean(ctx, put); err != nil {
 		return nil, err
 	}
 	a.trim(ctx, b.keys)
-	return again, nil
+	told, err := a.tell(ctx, owing)
+	return append(again, told...), err
 }

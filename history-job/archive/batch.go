@@ -18,6 +18,20 @@ func (b *batch) add(k history.Key, e history.Entry) {
 	b.keys, b.entries = append(b.keys, k), append(b.entries, e)
 }
 
+// remove removes keys.
+func (b *batch) remove(keys map[history.Key]bool) {
+	if len(keys) == 0 {
+		return
+	}
+	all := *b
+	b.keys, b.entries = nil, nil
+	for i, k := range all.keys {
+		if !keys[k] {
+			b.add(k, all.entries[i])
+		}
+	}
+}
+
 // contents returns the contents of the batch for mark clean.
 func (b *batch) contents() []history.Content {
 	put := make([]history.Content, len(b.keys))

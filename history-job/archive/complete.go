@@ -19,7 +19,7 @@ func (a *Archiver) complete(ctx context.Context, epoch string, loaded batch) (b 
 	for i, e := range loaded.entries {
 		k := loaded.keys[i]
 		switch {
-		case e.Record.Clean(): // already archived
+		case e.Record.Clean() && (a.cfg.Plays == nil || !e.Record.Unsure()): // already archived
 			b.clean = append(b.clean, history.Content{Key: k, Revision: e.Record.Revision})
 		case e.Record != nil && (e.Record.Partial || suspect):
 			partial.add(k, e)

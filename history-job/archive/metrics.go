@@ -17,8 +17,8 @@ type metrics struct {
 }
 
 type putMetrics struct {
-	puts, clears, missing, notWrittenBack prometheus.Counter
-	completed                             *prometheus.CounterVec // by object type
+	puts, clears, plays, missing, notWrittenBack prometheus.Counter
+	completed                                    *prometheus.CounterVec // by object type
 }
 
 type loopMetrics struct {
@@ -35,6 +35,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		putMetrics{
 			puts:           counter("puts_total", "Records put into the archive."),
 			clears:         counter("clears_total", "Users whose clear marks or pauses were archived."),
+			plays:          counter("play_messages_total", "Messages sent to the stream of plays, repeats included."),
 			missing:        counter("missing_records_total", "Announced records that the cache did not have."),
 			notWrittenBack: counter("not_given_back_records_total", "Completed records that the cache did not take back."),
 			completed: auto.NewCounterVec(prometheus.CounterOpts{

@@ -163,13 +163,7 @@ func (a *Archiver) without(ctx context.Context, b *batch, unanswered []history.K
 		return nil
 	}
 	a.leave(len(left))
-	all := *b
-	b.keys, b.entries = nil, nil
-	for i, k := range all.keys {
-		if !left[k] {
-			b.add(k, all.entries[i])
-		}
-	}
+	b.remove(left)
 	return nil
 }
 

@@ -36,7 +36,7 @@ func newStores(cfg Config) *Stores {
 			Name: "playhead_job_unanswered_records_total", Help: "Records and users left to a later sweep because a store did not answer for them, or the dead letters did not take them.",
 		}),
 	}
-	for _, op := range []string{"backlog", "load", "get", "put", "user", "mark_clean", "trim", "sweep", "restore", "recovery", "epoch", "dead_letter", "announce", "count"} {
+	for _, op := range []string{"backlog", "load", "get", "put", "user", "mark_clean", "trim", "sweep", "restore", "recovery", "epoch", "dead_letter", "announce", "count", "plays"} {
 		s.retries.WithLabelValues(op)
 	}
 	return s

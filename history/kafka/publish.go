@@ -142,46 +142,101 @@ func (f *FirstOfDay) Prepare(ctx context.Context) error { return f.q.Prepare(ctx
 // Fit is [Queue.Fit].
 func (f *FirstOfDay) Fit(ctx context.Context) error { return f.q.Fit(ctx) }
 
-// firstsPerRequest keeps requests far below brokers' limits.
-const firstsPerRequest = 1000
-
 // Announce publishes first sightings. A user's messages share a partition. A call takes at most ten seconds;
 // nothing is buffered.
 func (f *FirstOfDay) Announce(ctx context.Context, firsts []history.First) error {
-	if len(firsts) == 0 {
-		return nil
+	records := make([]keyed, len(firsts))
+	for i, one := range firsts {
+		records[i] = keyed{one.UID, wire.AppendFirst(nil, one)}
 	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	leaders, err := f.q.ensuredLeaders(ctx)
-	if err = errors.Join(ctx.Err(), err); err != nil {
-		return fmt.Errorf("announce: %w: %w", history.ErrUnavailable, err)
-	}
-	byPartition := map[int][]history.First{}
-	for _, one := range firsts {
-		p := int(history.BucketOf(one.UID)) % len(leaders)
-		byPartition[p] = append(byPartition[p], one)
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(maxInFlight)
-	for p, some := range byPartition {
-		for part := range slices.Chunk(some, firstsPerRequest) {
-			g.Go(func() error { return f.q.retryWithTopic(ctx, func() error { return f.send(ctx, p, part) }) })
-		}
-	}
-	if err := g.Wait(); err != nil {
+	if err := f.q.produceKeyed(ctx, records); err != nil {
 		return fmt.Errorf("announce: %w: %w", history.ErrUnavailable, err)
 	}
 	return nil
 }
 
-func (f *FirstOfDay) send(ctx context.Context, partition int, firsts []history.First) error {
-	records := make([]kafka.Record, len(firsts))
-	for i, one := range firsts {
-		records[i] = kafka.Record{Key: kafka.NewBytes([]byte(one.UID)), Value: kafka.NewBytes(wire.AppendFirst(nil, one))}
+// keyed is a message of a user.
+type keyed struct {
+	uid   string
+	value []byte
+}
+
+// keyedPerRequest keeps requests far below brokers' limits.
+const keyedPerRequest = 1000
+
+// produceKeyed sends messages, each under its user. Those of a user share a partition and keep their order.
+func (q *Queue) produceKeyed(ctx context.Context, messages []keyed) error {
+	if len(messages) == 0 {
+		return nil
 	}
-	return f.q.request(ctx, partition, records...)
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	leaders, err := q.ensuredLeaders(ctx)
+	if err = errors.Join(ctx.Err(), err); err != nil {
+		return err
+	}
+	byPartition := map[int][]keyed{}
+	for _, m := range messages {
+		p := int(history.BucketOf(m.uid)) % len(leaders)
+		byPartition[p] = append(byPartition[p], m)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(maxInFlight)
+	for p, some := range byPartition {
+		g.Go(func() error {
+			for part := range slices.Chunk(some, keyedPerRequest) {
+				if err := q.retryWithTopic(ctx, func() error { return q.requestKeyed(ctx, p, part) }); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (q *Queue) requestKeyed(ctx context.Context, partition int, messages []keyed) error {
+	records := make([]kafka.Record, len(messages)) // read by the request
+	for i, m := range messages {
+		records[i] = kafka.Record{Key: kafka.NewBytes([]byte(m.uid)), Value: kafka.NewBytes(m.value)}
+	}
+	return q.request(ctx, partition, records...)
 }
 
 // Close closes idle connections. No other method may be running or called.
 func (f *FirstOfDay) Close() error { return f.q.Close() }
+
+// Plays is the stream of plays in a topic of its own: a message of JSON each, keyed by user.
+type Plays struct{ q *Queue }
+
+// NewPlays is [New] for plays; default topic history.plays.
+func NewPlays(cfg Config) (*Plays, error) {
+	cfg.Topic = cmp.Or(cfg.Topic, "history.plays")
+	q, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Plays{q: q}, nil
+}
+
+// Prepare is [Queue.Prepare].
+func (p *Plays) Prepare(ctx context.Context) error { return p.q.Prepare(ctx) }
+
+// Fit is [Queue.Fit].
+func (p *Plays) Fit(ctx context.Context) error { return p.q.Fit(ctx) }
+
+// Send publishes messages. Those of a user share a partition, in order. A call takes at most ten seconds; nothing is
+// buffered.
+func (p *Plays) Send(ctx context.Context, messages []history.PlayMessage) error {
+	records := make([]keyed, len(messages))
+	for i, m := range messages {
+		records[i] = keyed{m.Key.UID, wire.AppendPlay(nil, m)}
+	}
+	if err := p.q.produceKeyed(ctx, records); err != nil {
+		return fmt.Errorf("send plays: %w: %w", history.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// Close closes idle connections. No other method may be running or called.
+func (p *Plays) Close() error { return p.q.Close() }

@@ -43,6 +43,7 @@ const (
 	spaceCounted       = 'n'
 	spacePendingFirsts = 'o'
 	spaceSegments      = 'p'
+	spacePlays         = 'q'
 	spaceRetention     = 'r'
 	spaceSeen          = 's'
 	spaceTotals        = 't'

@@ -167,6 +167,11 @@ type DB struct {
 	// Changes not yet on disk, guarded by their keyspace's lock (daysUnsynced by cache).
 	cacheUnsynced, archiveUnsynced, daysUnsynced, countUnsynced unsynced
 
+	plays    sync.Mutex    // of the stream of plays
+	playRun  uint64        // names this run of the store
+	playsEnd atomic.Uint64 // number of the newest play on disk
+	maxPlays uint64
+
 	due, stop, done chan struct{} // of checkpoints
 	lean            chan leanRequest
 	learned         chan struct{} // closed after the initial key scan

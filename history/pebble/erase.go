@@ -17,7 +17,7 @@ func (d *DB) Held(ctx context.Context, uid string, until int64) (map[string]int,
 	}
 	defer d.leave()
 	h := holding{db: d, uid: uid, until: until, places: make(map[string]int)}
-	for _, count := range []func() error{h.cached, h.logged, h.archived, h.inSegments, h.inSummaries} {
+	for _, count := range []func() error{h.cached, h.logged, h.archived, h.inSegments, h.inSummaries, h.played} {
 		if err := count(); err != nil {
 			return nil, fmt.Errorf("count what there is of %s: %w", history.Pseudonym(uid), err)
 		}
@@ -150,12 +150,22 @@ func (d *DB) Namespaces(ctx context.Context, uid string) (all []string, err erro
 	return all, nil
 }
 
+func (h *holding) played() error {
+	messages := 0
+	err := h.db.Plays().ofUser(h.uid, h.until, func([]byte, []byte) error { messages++; return nil })
+	h.places["stream of plays"] = messages
+	return err
+}
+
 // Erase removes a user's data up to a time. It rewrites the files with data of the user.
 func (d *DB) Erase(ctx context.Context, uid string, until int64) error {
 	if err := d.Archive().erase(ctx, uid, until); err != nil {
 		return fmt.Errorf("erase %s: %w", history.Pseudonym(uid), err)
 	}
 	if err := d.Days().erase(ctx, uid); err != nil {
+		return fmt.Errorf("erase %s: %w", history.Pseudonym(uid), err)
+	}
+	if err := d.Plays().erase(ctx, uid, until); err != nil {
 		return fmt.Errorf("erase %s: %w", history.Pseudonym(uid), err)
 	}
 	if err := d.rewrite(ctx, uid); err != nil {
@@ -240,7 +250,12 @@ func (d *DB) rewrite(ctx context.Context, uid string) error {
 			return err
 		}
 	}
-	return d.compact(ctx, []byte{spaceDirty}, []byte{spaceDirty + 1}) // ordered by time
+	for _, space := range []byte{spacePlays, spaceDirty} { // ordered by time
+		if err := d.compact(ctx, []byte{space}, []byte{space + 1}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkpointNow flushes everything from memory to Pebble.

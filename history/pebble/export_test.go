@@ -352,3 +352,6 @@ func (d *DB) SpoilTotals(t testing.TB, o history.Object) {
 		t.Fatal(err)
 	}
 }
+
+// KeepPlays sets the number of messages that the stream of plays keeps.
+func (d *DB) KeepPlays(n uint64) { d.maxPlays = n }

@@ -121,7 +121,7 @@ func (d *DB) open(dir string) error {
 	if err := d.recover(); err != nil {
 		return d.openedBy(err)
 	}
-	if err := errors.Join(d.openSegments(), d.openLogs()); err != nil {
+	if err := errors.Join(d.openSegments(), d.openLogs(), d.openPlays()); err != nil {
 		return err
 	}
 	return d.openMarks()

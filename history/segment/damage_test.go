@@ -52,7 +52,7 @@ func everything() []history.Item {
 	r.PlaysBefore, r.PlaysBeforeAt = 7, epoch-20_000_000
 	r.WatchedBefore, r.WatchedBeforeAt = 3_600_000, epoch-20_000_000
 	r.RemovedAt, r.CellTime = epoch-30_000_000, epoch+300
-	r.Unknown, r.UnknownVersion = "\xd8\x02\x07", r.Version-12_000
+	r.Unknown, r.UnknownVersion = "\xe0\x02\x07", r.Version-12_000
 	items[1] = history.Item{Object: history.Object{ID: "ep_7:de", Type: 4_294_967_295}, Record: &r}
 	tombstone := history.Event{Kind: history.KindDelete, At: epoch - 2000, Device: "tv"}
 	items[2].Record = tombstone.Record()

@@ -57,6 +57,7 @@ func full() *history.Record {
 	r.Unknown, r.UnknownVersion = string(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5)), r.Version-12
 	r.Restored, r.Original, r.Dismissed = true, r.Version-400, r.Version+400
 	r.Start, r.Viewings, r.AtEnd, r.Lows, r.Starts = viewed().Start, viewed().Viewings, true, viewed().Lows, viewed().Starts
+	r.Told = "what the stream has"
 	return r
 }
 
@@ -117,7 +118,7 @@ func message(r *history.Record) *historyv1.Record {
 		Early: r.Early, ResumeVersion: int64(r.ResumePoint.Version), ResumePositionMs: r.ResumePoint.Position,
 		Restored: r.Restored, OriginalVersion: int64(r.Original),
 		WatchedBeforeMs: r.WatchedBefore, WatchedBeforeTimeMs: r.WatchedBeforeAt,
-		StartMs: r.Start.At, StartPositionMs: r.Start.Position, AtEnd: r.AtEnd,
+		StartMs: r.Start.At, StartPositionMs: r.Start.Position, AtEnd: r.AtEnd, Told: []byte(r.Told),
 	}
 	if len(r.Unknown) > 0 {
 		m.UnknownVersion = relative(r.UnknownVersion, r.Version)
@@ -218,7 +219,7 @@ func fromMessage(m *historyv1.Record) *history.Record {
 		Early: m.Early, ResumePoint: history.ResumePoint{Version: history.Version(m.ResumeVersion), Position: m.ResumePositionMs},
 		Restored: m.Restored, Original: history.Version(m.OriginalVersion),
 		WatchedBefore: m.WatchedBeforeMs, WatchedBeforeAt: m.WatchedBeforeTimeMs,
-		Start: history.Peak{At: m.StartMs, Position: m.StartPositionMs}, AtEnd: m.AtEnd,
+		Start: history.Peak{At: m.StartMs, Position: m.StartPositionMs}, AtEnd: m.AtEnd, Told: string(m.Told),
 	}
 	for b := m.ProtoReflect().GetUnknown(); len(b) > 0; {
 		number, _, n := protowire.ConsumeField(b)

@@ -68,7 +68,8 @@ const (
 	tagAtEnd               = 40<<3 | wireInt
 	tagLow                 = 41<<3 | wireBytes
 	tagStarts              = 42<<3 | wireBytes
-	lastField              = 42 // of a record; later fields are unknown
+	tagTold                = 43<<3 | wireBytes
+	lastField              = 43 // of a record; later fields are unknown
 
 	tagMetaKey        = 1<<3 | wireBytes
 	tagMetaValue      = 2<<3 | wireBytes
@@ -167,6 +168,7 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	for _, s := range r.Starts {
 		dst = appendStart(dst, s)
 	}
+	dst = appendText(dst, tagTold, r.Told)
 	return append(dst, r.Unknown...)
 }
 
@@ -406,6 +408,8 @@ func decode(r *history.Record, b []byte) error {
 			r.Lows = append(r.Lows, s.low(r))
 		case tagStarts:
 			r.Starts = append(r.Starts, s.start())
+		case tagTold:
+			r.Told = string(s.bytes)
 		case tagWatch:
 			r.Watches = append(r.Watches, s.watch())
 		case tagViewings:

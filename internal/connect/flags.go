@@ -165,6 +165,7 @@ type Kafka struct {
 	DeadTopic   string     `name:"kafka-dead-topic" help:"Topic of what could not be archived." default:"history.dead"`
 	CountsTopic string     `name:"kafka-counts-topic" help:"Topic of what archived records of counted types say." default:"history.counts"`
 	FirstTopic  string     `name:"kafka-first-of-day-topic" help:"Topic of users who were seen for the first time on a day." default:"history.first-of-day"`
+	PlaysTopic  string     `name:"plays-topic" help:"Topic into which jobs send completed plays, retractions and removals, such as history.plays; none by default. See docs/plays.md."`
 	Username    string     `name:"kafka-username" help:"SASL user."`
 	Password    string     `name:"kafka-password" help:"SASL password; better in a file or the environment."`
 	Secret      string     `name:"kafka-password-file" help:"File with the SASL password; read for each new connection."`
@@ -219,6 +220,24 @@ func (f *Kafka) ConnectCounts(e *Engines) (*kafka.Counts, error) {
 	return c, err
 }
 
+// ConnectPlays adds the topic of plays to e, nil without one.
+func (f *Kafka) ConnectPlays(e *Engines) (*kafka.Plays, error) {
+	if f.PlaysTopic == "" {
+		return nil, nil
+	}
+	cfg, err := f.config(e.Log)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Topic = f.PlaysTopic
+	p, err := kafka.NewPlays(cfg)
+	if err == nil {
+		e.Add("plays", "--kafka", p.Prepare)
+		e.Fit("plays", p.Fit, true)
+	}
+	return p, err
+}
+
 // ConnectFirst adds the first-of-day topic to e.
 func (f *Kafka) ConnectFirst(e *Engines) (*kafka.FirstOfDay, error) {
 	cfg, err := f.config(e.Log)
@@ -234,13 +253,22 @@ func (f *Kafka) ConnectFirst(e *Engines) (*kafka.FirstOfDay, error) {
 	return d, err
 }
 
+// TopicNames returns all topics.
+func (f *Kafka) TopicNames() []string {
+	names := []string{f.Topic, f.DeadTopic, f.FirstTopic}
+	if f.PlaysTopic != "" {
+		names = append(names, f.PlaysTopic)
+	}
+	return names
+}
+
 // Topics returns a queue for each topic, without any I/O. The caller closes them.
 func (f *Kafka) Topics(log *slog.Logger) (all []*kafka.Queue, err error) {
 	cfg, err := f.config(log)
 	if err != nil {
 		return nil, err
 	}
-	for _, cfg.Topic = range []string{f.Topic, f.DeadTopic, f.FirstTopic} {
+	for _, cfg.Topic = range f.TopicNames() {
 		q, err := kafka.New(cfg)
 		if err != nil {
 			return nil, err

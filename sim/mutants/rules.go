@@ -191,14 +191,14 @@ var mutants = []mutant{
 	// The job.
 	{name: "clean-first", rule: "records are marked clean before the put", edits: []edit{
 		{jobRound, "\tif err := a.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n", ""},
-		{jobRound, "\ta.trim(ctx, b.keys)\n\treturn again, nil\n", "\tif err := a.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\ta.trim(ctx, b.keys)\n\treturn again, nil\n"},
+		{jobRound, "\ta.trim(ctx, b.keys)\n\ttold, err :=", "\tif err := a.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\ta.trim(ctx, b.keys)\n\ttold, err :="},
 	}},
 	{name: "put-once", rule: "a partly failed put is marked clean as a whole", edits: []edit{{jobPut, "part.add(k, e)", "_ = err"}}},
-	{name: "left-clean", rule: "records without an answer from the archive are marked clean", edits: []edit{{jobPut, "if !left[k] {", "if len(left) > 0 {"}}},
+	{name: "left-clean", rule: "records without an answer from the archive are marked clean", edits: []edit{{jobPut, "\tb.remove(left)\n", ""}}},
 	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobPut, "k.IsUser() && (len(u.Cleared) > 0", "false && (len(u.Cleared) > 0"}}},
 	{name: "no-fold", rule: "a partial record is archived unmerged", edits: []edit{{jobFold, "case e.Record != nil && (e.Record.Partial || suspect):", "case e.Record != nil && e.Record.State == 0 && suspect:"}}},
 	{name: "clean-now", rule: "the job marks clean the content it reads after the put", edits: []edit{{jobRound, "\tput := append(b.contents(), b.clean...)\n", "\tif loaded, err = a.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tb.keys, b.entries = loaded.keys, loaded.entries\n\tput := append(b.contents(), b.clean...)\n"}}},
-	{name: "skip-dirty", rule: "the job skips dirty records", edits: []edit{{jobFold, "case e.Record.Clean(): // already archived", "case e.Record != nil && !e.Record.Clean():\n\t\tcase e.Record.Clean():"}}},
+	{name: "skip-dirty", rule: "the job skips dirty records", edits: []edit{{jobFold, "case e.Record.Clean() && (a.cfg.Plays == nil || !e.Record.Unsure()): // already archived", "case e.Record != nil && !e.Record.Clean():\n\t\tcase e.Record.Clean():"}}},
 	{name: "no-restore", rule: "queued records are not restored", edits: []edit{{jobRestore, "if merged == nil || history.Same(merged, held) && !laterCell(g.contents[k], e.Record) {", "if true {"}}},
 	{name: "left-behind", rule: "records that could not be compared with a new cache are not compared later", edits: []edit{{jobCompare, "r.cfg.Machine.verified(part, left)", "r.cfg.Machine.verified(part, left[:0])"}}},
 	{name: "restore-cleared", rule: "cleared records are restored", edits: []edit{{jobRestore, "return e.User.Cut(r, k.Object.Type)", "return r"}}},

@@ -206,7 +206,10 @@ type Record struct {
 	// latest start, or of one that reported no start its latest report alone, where that report is below the end.
 	Lows []*Low `protobuf:"bytes,41,rep,name=lows,proto3" json:"lows,omitempty"`
 	// Earlier starts of sessions, oldest first.
-	Starts        []*Start `protobuf:"bytes,42,rep,name=starts,proto3" json:"starts,omitempty"`
+	Starts []*Start `protobuf:"bytes,42,rep,name=starts,proto3" json:"starts,omitempty"`
+	// What the stream of plays has of the record. Of two the greater is kept: the first eight bytes are the cell time
+	// with which it was written, big endian. See history/told.go.
+	Told          []byte `protobuf:"bytes,43,opt,name=told,proto3" json:"told,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -468,6 +471,13 @@ func (x *Record) GetLows() []*Low {
 func (x *Record) GetStarts() []*Start {
 	if x != nil {
 		return x.Starts
+	}
+	return nil
+}
+
+func (x *Record) GetTold() []byte {
+	if x != nil {
+		return x.Told
 	}
 	return nil
 }
@@ -1583,7 +1593,7 @@ const file_history_message_v1_record_proto_rawDesc = "" +
 	"\x1fhistory/message/v1/record.proto\x12\x12history.message.v1\",\n" +
 	"\x06Object\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\rR\x04type\"\x95\n" +
+	"\x04type\x18\x02 \x01(\rR\x04type\"\xa9\n" +
 	"\n" +
 	"\x06Record\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x06R\brevision\x12\"\n" +
@@ -1622,7 +1632,8 @@ const file_history_message_v1_record_proto_rawDesc = "" +
 	"\bviewings\x18\x1e \x03(\v2\x1b.history.message.v1.ViewingR\bviewings\x12\x15\n" +
 	"\x06at_end\x18( \x01(\bR\x05atEnd\x12+\n" +
 	"\x04lows\x18) \x03(\v2\x17.history.message.v1.LowR\x04lows\x121\n" +
-	"\x06starts\x18* \x03(\v2\x19.history.message.v1.StartR\x06starts\"\\\n" +
+	"\x06starts\x18* \x03(\v2\x19.history.message.v1.StartR\x06starts\x12\x12\n" +
+	"\x04told\x18+ \x01(\fR\x04told\"\\\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\tH\x00R\x05value\x88\x01\x01\x12\x18\n" +

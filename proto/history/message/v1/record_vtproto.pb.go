@@ -92,6 +92,15 @@ func (m *Record) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.Told) > 0 {
+		i -= len(m.Told)
+		copy(dAtA[i:], m.Told)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Told)))
+		i--
+		dAtA[i] = 0x2
+		i--
+		dAtA[i] = 0xda
+	}
 	if len(m.Starts) > 0 {
 		for iNdEx := len(m.Starts) - 1; iNdEx >= 0; iNdEx-- {
 			size, err := m.Starts[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
@@ -1433,6 +1442,10 @@ func (m *Record) SizeVT() (n int) {
 			l = e.SizeVT()
 			n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
+	}
+	l = len(m.Told)
+	if l > 0 {
+		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
 	return n
