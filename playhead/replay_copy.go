@@ -158,7 +158,7 @@ func (f *copyFlags) verdict(r *backfill.Report, err error) error {
 	case errors.Is(err, backfill.ErrRejects):
 		return &run.ExitError{Code: exitRejects, Err: err}
 	case err != nil && f.Checkpoint != "":
-		return fmt.Errorf("ended after %d rows; the same command goes on from there: %w", r.Rows, err)
+		return fmt.Errorf("ended after %d rows; the same command goes on from its last checkpoint: %w", r.Rows, err)
 	case err != nil:
 		return fmt.Errorf("ended after %d rows: %w", r.Rows, err)
 	case r.Outcomes["missing"]+r.Outcomes["different"] > 0:

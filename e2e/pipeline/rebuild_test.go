@@ -36,8 +36,8 @@ func (p tool) command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a replay command, which must succeed.
-func (p tool) run(t *testing.T, args ...string) {
+// run runs a replay command, which must succeed, and returns its output.
+func (p tool) run(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := p.command(t, args...)
 	err := cmd.Run()
@@ -46,6 +46,7 @@ func (p tool) run(t *testing.T, args ...string) {
 		t.Fatalf("replay %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	t.Logf("replay %s: %s", strings.Join(args, " "), out)
+	return out
 }
 
 // rowsOf writes a file of viewings of the last hours, of users with a prefix.

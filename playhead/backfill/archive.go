@@ -46,29 +46,65 @@ type FromArchive struct {
 // pageSize is the number of records of a read.
 const pageSize = 1000
 
+// usersAtOnce are the users whose first pages are read in one call.
+const usersAtOnce = 32
+
 // Items implements [Source]. A mark is a user.
 func (a *FromArchive) Items(ctx context.Context, after string) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
+		var uids []string
+		some := func() (more bool) {
+			pages, errs := a.first(ctx, uids)
+			for i, uid := range uids {
+				more, err := a.user(ctx, uid, firstPage{pages[i], errs[i]}, yield)
+				if err != nil {
+					yield(Item{}, fmt.Errorf("read %q: %w", uid, err))
+				}
+				if !more || err != nil {
+					return false
+				}
+			}
+			uids = uids[:0]
+			return true
+		}
 		for uid, err := range a.Store.Users(ctx, after) {
 			if err != nil {
 				yield(Item{}, err)
 				return
 			}
-			if more, err := a.user(ctx, uid, yield); !more || err != nil {
-				if err != nil {
-					yield(Item{}, fmt.Errorf("read %q: %w", uid, err))
-				}
+			if uids = append(uids, uid); len(uids) == usersAtOnce && !some() {
 				return
 			}
 		}
+		some()
 	}
+}
+
+type firstPage struct {
+	page history.Page
+	err  error
+}
+
+// first reads the first pages of users, in one call if the store can.
+func (a *FromArchive) first(ctx context.Context, uids []string) ([]history.Page, []error) {
+	q := history.Query{Limit: pageSize}
+	if p, ok := a.Store.(interface {
+		Pages(ctx context.Context, uids []string, q history.Query) ([]history.Page, []error)
+	}); ok && len(uids) > 1 {
+		return p.Pages(ctx, uids, q)
+	}
+	pages, errs := make([]history.Page, len(uids)), make([]error, len(uids))
+	for i, uid := range uids {
+		pages[i], errs[i] = a.Store.Page(ctx, uid, q)
+	}
+	return pages, errs
 }
 
 // Identity implements [Source].
 func (a *FromArchive) Identity() (string, error) { return "archive:" + a.Name, nil }
 
 // user yields a user's items, the last one with the mark.
-func (a *FromArchive) user(ctx context.Context, uid string, yield func(Item, error) bool) (more bool, err error) {
+func (a *FromArchive) user(ctx context.Context, uid string, first firstPage, yield func(Item, error) bool) (more bool, err error) {
 	q := history.Query{Limit: pageSize}
 	last := Item{}
 	have := false
@@ -79,11 +115,13 @@ func (a *FromArchive) user(ctx context.Context, uid string, yield func(Item, err
 		return ok
 	}
 	for {
-		var page history.Page
-		err := retry(ctx, func() (err error) {
-			page, err = a.Store.Page(ctx, uid, q)
-			return err
-		})
+		page, err := first.page, first.err
+		if err != nil || q.After != (history.Cursor{}) {
+			err = retry(ctx, func() (err error) {
+				page, err = a.Store.Page(ctx, uid, q)
+				return err
+			})
+		}
 		if err != nil {
 			return false, err
 		}

@@ -114,7 +114,7 @@ func (c *Copy) copy(ctx context.Context) error {
 func (c *Copy) save(done <-chan struct{}, cancel context.CancelCauseFunc) {
 	t := time.NewTicker(checkpointed)
 	defer t.Stop()
-	for {
+	for failing := false; ; {
 		select {
 		case <-done:
 			return
@@ -123,9 +123,11 @@ func (c *Copy) save(done <-chan struct{}, cancel context.CancelCauseFunc) {
 			return
 		case <-t.C:
 		}
-		if err := c.window.save(); err != nil { // the older checkpoint still holds; the last save fails the copy
+		err := c.window.save()
+		if err != nil && !failing { // the older checkpoint still holds; the last save fails the copy
 			fmt.Fprintf(os.Stderr, "checkpoint not written, will retry: %v\n", err)
 		}
+		failing = err != nil
 	}
 }
 
