@@ -109,7 +109,7 @@ engines-stop: ## stop them, their data stays
 # Packages with a test behind the tag e2e; one at a time, since they stop and break the same engines.
 E2E = $(shell grep -rlE --include='*_test.go' '^//go:build.*\be2e\b' * | xargs -r -n 1 dirname | sort -u | sed 's,^,./,')
 e2e: engines $(BIN)/gotestsum ## run the tests that need the engines
-	export $$(go run ./e2e/cmd/engines env) && $(call gotest,-tags e2e -count 1 -p 1 -timeout 12m,$(E2E))
+	export $$(go run ./e2e/cmd/engines env) && $(call gotest,-tags e2e -count 1 -p 1 -timeout 20m,$(E2E))
 browser: $(BIN)/gotestsum $(NPM) ## run the pages in headless Chromium
 	@.ci/install chromium chromium chromium-browser google-chrome
 	$(call gotest,-tags browser -count 1 -timeout 15m,./e2e/browser)
