@@ -119,7 +119,7 @@ func (f *flags) wire(ctx context.Context, engines *connect.Engines, registry *pr
 	if err != nil {
 		return nil, fmt.Errorf("--counted-types: %w", err)
 	}
-	f.HBase.Counts = counted.Any()
+	f.Counts = counted.Any()
 	dead, err := f.ConnectDead(engines)
 	if err != nil {
 		return nil, err

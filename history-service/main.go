@@ -132,7 +132,7 @@ func (f *flags) wire(ctx context.Context, p parts) (_ *run.Group, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("--counted-types: %w", err)
 	}
-	f.HBase.Counts = counted.Any()
+	f.Counts = counted.Any()
 	trust.RegisterExpiry(p.registry, "server", conf)
 	if p.stores, err = f.Connect(ctx, &connect.Engines{Log: log, Registry: p.registry, Tracer: p.tracer, Rules: p.rules}); err != nil {
 		return nil, err
@@ -201,7 +201,7 @@ func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 // erasers returns the stores with data of users.
 func (f *flags) erasers(s *connect.Stores) []admin.Eraser {
 	all, topics := []admin.Eraser{s.Redis, s.HBase}, f.TopicNames()
-	if f.HBase.Counts {
+	if f.Counts {
 		all, topics = append(all, s.HBase.Counters()), append(topics, f.CountsTopic)
 	}
 	return append(all, s.Kafka.Topics(topics...))

@@ -92,37 +92,45 @@ func TestCounts(t *testing.T) {
 func TestCountsAfterKills(t *testing.T) {
 	const users, objects, sessions, rounds = 10, 3, 8, 4
 	began := time.Now().Add(-time.Hour)
-	var left []*historyv1.Heartbeat
+	l := &completions{T: t}
 	for u := range users {
 		for o := range objects {
 			for s := range sessions {
-				left = append(left, finished(fmt.Sprint("user", u), fmt.Sprint("film", o), fmt.Sprint(s), began.Add(time.Duration(s)*time.Minute)))
+				l.left = append(l.left, finished(fmt.Sprint("user", u), fmt.Sprint("film", o), fmt.Sprint(s), began.Add(time.Duration(s)*time.Minute)))
 			}
 		}
 	}
-	rand.Shuffle(len(left), func(i, j int) { left[i], left[j] = left[j], left[i] })
+	rand.Shuffle(len(l.left), func(i, j int) { l.left[i], l.left[j] = l.left[j], l.left[i] })
 	dir := t.TempDir()
 	for round := range rounds {
 		p := start(t, dir)
-		most := len(left) / 2
+		most := len(l.left) / 2
 		if round == rounds-1 {
-			most = len(left)
+			most = len(l.left)
 		}
-		left = sendSome(t, serviceAt(t, p.rpc), left, most, p.kill)
+		l.send(serviceAt(t, p.rpc), most, p.kill)
 	}
 	h := openWith(t, func(cfg *allinone.Config) { cfg.Dir, cfg.Counted = dir, countAll(t) })
-	sendSome(t, serviceAt(t, h.RPC()), left, len(left), func() {})
+	l.send(serviceAt(t, h.RPC()), len(l.left), func() {})
 	h.clean(patience)
 	for o := range objects {
 		h.awaitTotal(fmt.Sprint("film", o), count.Sum{Plays: users * sessions, Viewers: users, Watched: users * sessions * 60_000})
 	}
 }
 
-// sendSome sends reports from four players until some were acknowledged, then ends the process. It returns those to
-// send to the next one: the others, and a third again.
-func sendSome(t *testing.T, c historyv1.HistoryServiceClient, all []*historyv1.Heartbeat, most int, end func()) (left []*historyv1.Heartbeat) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+// completions are reports to send.
+type completions struct {
+	*testing.T
+	left []*historyv1.Heartbeat
+}
+
+// send sends reports from four players until some were acknowledged, then ends the process. Left are those to send to
+// the next one: the others, and a third again.
+func (l *completions) send(c historyv1.HistoryServiceClient, most int, end func()) {
+	l.Helper()
+	all := l.left
+	l.left = nil
+	ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
 	defer cancel()
 	acked := make(chan struct{}, len(all))
 	var mu sync.Mutex
@@ -136,7 +144,7 @@ func sendSome(t *testing.T, c historyv1.HistoryServiceClient, all []*historyv1.H
 				}
 				if err != nil || rand.IntN(3) == 0 {
 					mu.Lock()
-					left = append(left, all[n])
+					l.left = append(l.left, all[n])
 					mu.Unlock()
 				}
 			}
@@ -146,11 +154,10 @@ func sendSome(t *testing.T, c historyv1.HistoryServiceClient, all []*historyv1.H
 		select {
 		case <-acked:
 		case <-ctx.Done():
-			t.Fatal("reports were not acknowledged")
+			l.Fatal("reports were not acknowledged")
 		}
 	}
 	end()
 	cancel()
 	wg.Wait()
-	return left
 }

@@ -39,6 +39,8 @@ type Found struct {
 	Wrong int
 	// Low objects have lower totals than their marks, or negative ones.
 	Low []history.Object
+
+	plays map[history.Object]int64 // of the marks
 }
 
 // recountPage is the number of records of a read.
@@ -46,17 +48,17 @@ const recountPage = 1000
 
 // Run reads the whole archive. It keeps a number for each object in memory.
 func (r *Recount) Run(ctx context.Context) (f Found, err error) {
-	sums := make(map[history.Object]int64)
+	f.plays = make(map[history.Object]int64)
 	for uid, err := range r.Archive.Users(ctx, "") {
 		if err != nil {
 			return f, fmt.Errorf("recount: %w", err)
 		}
-		if err := r.user(ctx, uid, &f, sums); err != nil {
+		if err := r.user(ctx, uid, &f); err != nil {
 			return f, fmt.Errorf("recount %s: %w", history.Pseudonym(uid), err)
 		}
 	}
-	objects := make([]history.Object, 0, len(sums))
-	for o := range sums {
+	objects := make([]history.Object, 0, len(f.plays))
+	for o := range f.plays {
 		objects = append(objects, o)
 	}
 	slices.SortFunc(objects, func(a, b history.Object) int { return strings.Compare(a.String(), b.String()) })
@@ -66,7 +68,7 @@ func (r *Recount) Run(ctx context.Context) (f Found, err error) {
 			return f, fmt.Errorf("recount: %w", err)
 		}
 		for i, t := range all {
-			if t.Negative() || t.All.Plays < sums[some[i]] {
+			if t.Negative() || t.All.Plays < f.plays[some[i]] {
 				f.Low = append(f.Low, some[i])
 			}
 		}
@@ -75,13 +77,13 @@ func (r *Recount) Run(ctx context.Context) (f Found, err error) {
 }
 
 // user recounts the records of a user, or of a namespace of a user.
-func (r *Recount) user(ctx context.Context, uid string, f *Found, sums map[history.Object]int64) error {
+func (r *Recount) user(ctx context.Context, uid string, f *Found) error {
 	for q := (history.Query{Limit: recountPage}); ; {
 		page, err := r.Archive.Page(ctx, uid, q)
 		if err != nil {
 			return err
 		}
-		if err := r.records(ctx, uid, page.Items, f, sums); err != nil {
+		if err := r.records(ctx, uid, page.Items, f); err != nil {
 			return err
 		}
 		if !page.More {
@@ -91,7 +93,7 @@ func (r *Recount) user(ctx context.Context, uid string, f *Found, sums map[histo
 	}
 }
 
-func (r *Recount) records(ctx context.Context, uid string, items []history.Item, f *Found, sums map[history.Object]int64) error {
+func (r *Recount) records(ctx context.Context, uid string, items []history.Item, f *Found) error {
 	var statements []count.Statement
 	var keys []history.Key
 	for _, it := range items {
@@ -122,7 +124,7 @@ func (r *Recount) records(ctx context.Context, uid string, items []history.Item,
 			f.Wrong++
 		}
 		for _, p := range m.Played {
-			sums[s.Object] += int64(p.Plays) //nolint:gosec // some thousands
+			f.plays[s.Object] += int64(p.Plays) //nolint:gosec // some thousands
 		}
 	}
 	f.Missing += len(missing)

@@ -95,7 +95,7 @@ func (t *tally) row(o history.Object) (*count.Row, error) {
 		return r, nil
 	}
 	var r count.Row
-	err := get(t.db.pebble, appendTotals(nil, o), func(v []byte) (err error) {
+	err := get(t.db.pebble, totalsKey(o), func(v []byte) (err error) {
 		r, err = count.ParseRow(v)
 		return err
 	})
@@ -145,17 +145,15 @@ func (t *tally) store() error {
 		}
 	}
 	for o, r := range t.rows {
-		if err := set(t.batch, appendTotals(nil, o), count.AppendRow(nil, r)); err != nil {
+		if err := set(t.batch, totalsKey(o), count.AppendRow(nil, r)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// appendTotals appends the key of an object's totals.
-func appendTotals(dst []byte, o history.Object) []byte {
-	return appendObject(append(dst, spaceTotals), o)
-}
+// totalsKey returns the key of an object's totals.
+func totalsKey(o history.Object) []byte { return appendObject([]byte{spaceTotals}, o) }
 
 // parseErased returns the time up to which a user was erased, 0 if never.
 func parseErased(v []byte) int64 {
@@ -174,7 +172,7 @@ func (c *Counters) Totals(ctx context.Context, objects []history.Object) ([]coun
 	all := make([]count.Totals, len(objects))
 	now := c.db.now()
 	for i, o := range objects {
-		err := get(c.db.pebble, appendTotals(nil, o), func(v []byte) error {
+		err := get(c.db.pebble, totalsKey(o), func(v []byte) error {
 			r, err := count.ParseRow(v)
 			all[i] = r.Totals
 			return err

@@ -37,7 +37,7 @@ func counting(t *testing.T) pebble.Counting {
 }
 
 // completed writes a completed play of a viewing to the cache, whole.
-func completed(t *testing.T, db *pebble.DB, k history.Key, at int64) *history.Record {
+func completed(t *testing.T, db *pebble.DB, k history.Key, at int64) {
 	t.Helper()
 	e := history.Event{Key: k, Kind: history.KindFinish, At: at, Position: 600_000, Duration: 600_000, Session: "s"}
 	r := e.Record().Successor(nil)
@@ -46,7 +46,6 @@ func completed(t *testing.T, db *pebble.DB, k history.Key, at int64) *history.Re
 	if out := db.Cache().Write(t.Context(), []history.Write{{Key: k, Record: r}})[0]; out.Status != history.Applied {
 		t.Fatal(out)
 	}
-	return r
 }
 
 func playsOf(t *testing.T, db *pebble.DB, o history.Object) int64 {

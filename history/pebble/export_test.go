@@ -347,7 +347,7 @@ func (d *DB) SpoilSummaries(uid string) {
 // SpoilTotals replaces an object's totals by bytes that cannot be decoded.
 func (d *DB) SpoilTotals(t testing.TB, o history.Object) {
 	t.Helper()
-	err := d.Counters().update(t.Context(), durable, func(e *edit) error { return set(e.batch, appendTotals(nil, o), []byte{0xff}) })
+	err := d.Counters().update(t.Context(), durable, func(e *edit) error { return set(e.batch, totalsKey(o), []byte{0xff}) })
 	if err != nil {
 		t.Fatal(err)
 	}
