@@ -2,6 +2,7 @@ package count
 
 import (
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -161,12 +162,18 @@ func decodePlayed(p *historyv1.PlayedDays) (all []history.Played, err error) {
 // maxPlays is more than a user can complete, and keeps sums from overflowing.
 const maxPlays = 1 << 31
 
-func encode(dst []byte, m proto.Message) []byte {
-	dst, err := proto.MarshalOptions{}.MarshalAppend(dst, m)
-	if err != nil { // only for invalid UTF-8, which validation has refused
+// encode appends a message. Reflection takes twice the CPU.
+func encode(dst []byte, m interface {
+	SizeVT() int
+	MarshalToSizedBufferVT(b []byte) (int, error)
+},
+) []byte {
+	n := m.SizeVT()
+	all := slices.Grow(dst, n)[:len(dst)+n]
+	if _, err := m.MarshalToSizedBufferVT(all[len(dst):]); err != nil { // never: the buffer is large enough
 		panic(fmt.Sprintf("encode %T: %v", m, err))
 	}
-	return dst
+	return all
 }
 
 func corrupt(what string, b []byte, err error) error {
