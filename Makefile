@@ -11,7 +11,7 @@ gotest = mkdir -p .tools/tests && $(BIN)/gotestsum --format pkgname --junitfile 
 # The last release: what buf breaking compares with, once there is one.
 RELEASE = $(shell git describe --tags --abbrev=0 2>/dev/null)
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test slowest stress bench bench-compare benchmarks lint fmt proto reference generate-check tidy-check tools viewer engines engines-stop e2e browser generators packages release bench-engines faults upgrade sim mutants clean
+.PHONY: help demo run build test slowest stress bench bench-compare benchmarks lint fmt proto reference generate-check tidy-check tools viewer engines engines-stop e2e browser generators packages release bench-engines faults drill upgrade sim mutants clean
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 18
 
@@ -133,6 +133,8 @@ bench-engines: engines ## run the benchmarks that need the engines, once each
 faults: build ## break things under load and count what is lost: make faults CASE=7 ROUNDS=50 SEED=1 ARGS=--json
 	go build -o bin/ ./e2e/cmd/faults
 	bin/faults $(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+drill: ## lose Redis, Kafka and HBase under load, restore them as docs/backup.md says, and print times
+	@$(MAKE) --no-print-directory faults CASE=drill
 upgrade: build ## go from the reference version to this one and back, under load
 	go build -o bin/ ./e2e/cmd/faults
 	.ci/upgrade $(ARGS)
