@@ -253,7 +253,7 @@ var accessControl = [][2]string{
 const accessController = "org.apache.hadoop.hbase.security.access.AccessController"
 
 // drillRights runs the product on an HBase that asks for rights. With those of docs/operate.md it works. Without, it
-// says what to grant.
+// says what to grant, and archives once it may.
 func drillRights(ctx context.Context, t *trial) error {
 	strict, err := t.engine("hbase", accessControl...)
 	if err != nil {
@@ -292,7 +292,9 @@ func drillRights(ctx context.Context, t *trial) error {
 		u.kill()
 	}
 	return inTurn(ctx, s.awaitReady, load, t.quiet, t.verified, t.userCommand, t.doctorSays(""),
-		s.grant(s.name, "RW"), t.doctorSays("grant 'playhead', 'RWC', '"+s.name+"'"), s.grant(s.name, "RWC"), t.markClean)
+		s.grant(s.name, "RW"), t.doctorSays("grant 'playhead', 'RWC', '"+s.name+"'"), load, t.quiet,
+		s.grant(s.name, "R"), t.anew, t.underLoad(t.degradedBy("AccessDeniedException")),
+		s.grant(s.name, "RWC"), t.quiet, t.markClean)
 }
 
 // refusedWithout starts a job without rights: it must end and name the grant.
@@ -334,6 +336,22 @@ func (t *trial) doctorSays(want string) step {
 				err = fmt.Errorf("doctor says %s, want %q", out, want)
 			}
 			return err
+		})
+	}
+}
+
+// degradedBy waits until a job says why HBase is away.
+func (t *trial) degradedBy(reason string) step {
+	return func(ctx context.Context) error {
+		return process.Await(ctx, 30*time.Second, "a job to name "+reason, func(ctx context.Context) error {
+			err := t.stack.jobs[0].readyNow(ctx)
+			if err == nil {
+				return errors.New("it is ready")
+			}
+			if !strings.Contains(err.Error(), reason) {
+				return err
+			}
+			return nil
 		})
 	}
 }
