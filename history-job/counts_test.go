@@ -116,8 +116,8 @@ func TestCountsUnsent(t *testing.T) {
 }
 
 // TestCountsChaos runs jobs among random failures, deletes and clears, and keeps what they publish in a topic.
-// Two counters read it, one behind the other, again and again. In the end what is counted of
-// each user is what the archived record says, and the totals are those of a count of the topic.
+// Two counters read it, one behind the other, again and again. In the end the mark of
+// each user is what the archived record says. The totals are those of a count of the topic.
 func TestCountsChaos(t *testing.T) {
 	var plays int64
 	for seed := range uint64(6) {

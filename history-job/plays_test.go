@@ -162,7 +162,7 @@ func (s *service) play() history.Event {
 	return e
 }
 
-// last reports each object once more: a play that goes on across a clear is told again with the next report.
+// last reports each object once more: a play that goes on across a clear comes again with the next report.
 func (s *service) last() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

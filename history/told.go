@@ -93,7 +93,7 @@ func toldAt(text string) int64 {
 	return int64(binary.BigEndian.Uint64([]byte(text[:8]))) //nolint:gosec // as it was written
 }
 
-// parseTold decodes a note. Nothing is told without one. After a damaged part the plays are not known.
+// parseTold decodes a note. Without one the stream has nothing. After a damaged part the plays are not known.
 func parseTold(text string) (t told) {
 	if len(text) < toldHead {
 		return told{sure: true}

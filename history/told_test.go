@@ -81,7 +81,7 @@ func TestUntold(t *testing.T) {
 		if got := said(messages); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
-		for range 2 { // a note changes nothing that is to be told
+		for range 2 { // a note changes nothing of what is due
 			noted := tt.record.BeforeTelling(&tt.user)
 			if len(messages) == 0 || noted == nil {
 				break

@@ -141,7 +141,7 @@ func (c *Client) report(service Service, beats ...*historyv1.Heartbeat) {
 	})
 }
 
-func beat(k history.Key, kind historyv1.Kind, at int64, session string, duration int64) *historyv1.Heartbeat {
+func beat(k history.Key, kind historyv1.Kind, at int64, session string, duration int64) *historyv1.Heartbeat { //nolint:revive // the fields of a heartbeat
 	return &historyv1.Heartbeat{
 		Uid: k.UID, ObjectId: k.Object.ID, ObjectType: k.Object.Type, Kind: kind, EventTimeMs: at,
 		PositionMs: 100_000, DurationMs: duration, Session: session,

@@ -29,15 +29,18 @@ func (l playLog) After(_ context.Context, cursor string, limit int) ([]history.P
 func TestPlays(t *testing.T) {
 	k := history.Key{UID: "ann", Object: history.Object{ID: "a/b", Type: 3}}
 	log := playLog{
-		{Kind: history.PlayCompleted, Key: k, Viewing: 7, At: 1_795_000_000_123}, {Kind: history.PlayRetracted, Key: k, Viewing: 7, At: 1_795_000_000_123},
-		{Kind: history.PlaysDeleted, Key: k, At: 1_795_000_000_000}, {Kind: history.PlaysCleared, Key: history.UserKey("ann"), At: 1_795_000_001_000},
+		{Kind: history.PlayCompleted, Key: k, Viewing: 7, At: 1_795_000_000_123},
+		{Kind: history.PlayRetracted, Key: k, Viewing: 7, At: 1_795_000_000_123},
+		{Kind: history.PlaysDeleted, Key: k, At: 1_795_000_000_000},
+		{Kind: history.PlaysCleared, Key: history.UserKey("ann"), At: 1_795_000_001_000},
 		{Kind: history.PlaysCleared, Key: history.Key{UID: "ann", Object: history.Object{Type: 3}}, At: 1_795_000_001_000},
 	}
 	e := configured(t, api.Config{Service: &service{}, Plays: log})
 	ask := func(query string) (page struct {
 		Plays []any
 		Next  string
-	}) {
+	},
+	) {
 		t.Helper()
 		w := e.send(scoped(t, "plays:read", "GET /v1/plays"+query, ""))
 		if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil || w.Code != http.StatusOK {

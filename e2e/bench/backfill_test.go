@@ -117,7 +117,7 @@ func (o oldViewings) bare(b *testing.B, zooKeeper, table string) float64 {
 			}
 			results, ok := client.SendBatch(b.Context(), calls)
 			if !ok {
-				return fmt.Errorf("send batch: %v", results[0].Error)
+				return fmt.Errorf("send batch: %w", results[0].Error)
 			}
 			return nil
 		})

@@ -24,8 +24,8 @@ func TestPlays(t *testing.T) {
 	s := pipeline.NewStack(t, e, 0, 0)
 	defer s.Stop(t)
 	topic := s.Name + ".plays"
-	job := func() *pipeline.Process {
-		return s.StartJob(t, "--plays-topic", topic, "--sweep-every", "2s", "--sweep-age", "4s")
+	job := func() {
+		s.StartJob(t, "--plays-topic", topic, "--sweep-every", "2s", "--sweep-age", "4s")
 	}
 	s.StartService(t, pipeline.FreeAddr(t), "--hold", "1s")
 	job()

@@ -115,7 +115,7 @@ func (a *Archiver) tell(ctx context.Context, owing batch) (again []history.Key, 
 		a.leave(len(owing.keys))
 		return nil, nil
 	}
-	a.writeBack(ctx, writes) // a conflict is told again
+	a.writeBack(ctx, writes) // after a conflict the stream gets it again
 	for i := range writes {
 		again = append(again, writes[i].Key)
 	}

@@ -38,7 +38,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		failed:      counter("failed_statements_total", "Statements that were not counted because a row or mark of the counters cannot be decoded; playhead replay counts finds them."),
 		negative:    counter("negative_totals_total", "Statements counted for an object with a total below 0, which is a fault."),
 		messages:    counter("messages_total", "Messages of history.counts that were dealt with."),
-		undecodable: counter("undecodable_messages_total", "Messages of history.counts that could not be decoded, such as of a newer format; playhead replay counts mends what they said."),
+		undecodable: counter("undecodable_messages_total", "Messages of history.counts that could not be decoded, such as of a newer format; playhead replay counts adds what they said."),
 		failures:    counter("failures_total", "Errors and panics after which the counter restarted."),
 		rows: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "playhead_counts_largest_object_rows", Help: "Most rows that an object had among the last statements counted; more than one is a hot object.",

@@ -414,10 +414,10 @@ func TestAdminBackUp(t *testing.T) {
 // TestAdminActsForItsMachine: what changes something is for commands of the same machine, and no browser is one.
 func TestAdminActsForItsMachine(t *testing.T) {
 	done := 0
-	act := func(context.Context) error { done++; return nil }
 	a := obs.NewAdmin(obs.AdminConfig{
-		ConfirmClock: act, Terminate: func() { done++ },
-		BackUp: func(ctx context.Context, _, _ string) (any, error) { return nil, act(ctx) },
+		ConfirmClock: func(context.Context) error { done++; return nil },
+		Terminate:    func() { done++ },
+		BackUp:       func(context.Context, string, string) (any, error) { done++; return nil, nil },
 	})
 	for _, path := range []string{"/terminate", "/clock/confirm", "/backup"} {
 		for _, tt := range []struct {
@@ -442,7 +442,7 @@ func TestAdminActsForItsMachine(t *testing.T) {
 	}
 }
 
-func post(t *testing.T, h http.Handler, path, from, origin string) *httptest.ResponseRecorder {
+func post(t *testing.T, h http.Handler, path, from, origin string) *httptest.ResponseRecorder { //nolint:revive // the parts of a request
 	t.Helper()
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, http.NoBody)
 	req.RemoteAddr = from

@@ -143,7 +143,7 @@ func TestSparing(t *testing.T) {
 		storm := func() {
 			for i := range 100 {
 				log.With("n", i).Warn("record not decoded")
-				log.Error(fmt.Sprintf("http: TLS handshake error from 192.0.2.%d", i))
+				log.Error(fmt.Sprintf("http: TLS handshake error from 192.0.2.%d", i)) //nolint:sloglint // as net/http does
 				log.Info("audit", "n", i)
 				log.With("engine", []string{"redis", "kafka"}[i%2]).Warn("engine unavailable")
 				log.Warn("engine unavailable", "engine", "hbase")

@@ -67,11 +67,12 @@ func (h sparing) Handle(ctx context.Context, r slog.Record) error {
 
 // WithAttrs implements [slog.Handler].
 func (h sparing) WithAttrs(attrs []slog.Attr) slog.Handler {
-	part := h.part
+	var part strings.Builder
+	part.WriteString(h.part)
 	for _, a := range attrs {
-		part += partIn(a)
+		part.WriteString(partIn(a))
 	}
-	return sparing{h.Handler.WithAttrs(attrs), h.past, part}
+	return sparing{h.Handler.WithAttrs(attrs), h.past, part.String()}
 }
 
 // WithGroup implements [slog.Handler].
