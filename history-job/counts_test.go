@@ -29,6 +29,9 @@ func (s *spyCounts) Publish(ctx context.Context, statements []count.Statement) (
 	if err := s.w.step(ctx, "count", keys); err != nil {
 		return statements, err
 	}
+	s.w.mu.Lock()
+	silent := s.silent
+	s.w.mu.Unlock()
 	if s.topic != nil {
 		s.w.mu.Lock()
 		defer s.w.mu.Unlock()
@@ -36,7 +39,7 @@ func (s *spyCounts) Publish(ctx context.Context, statements []count.Statement) (
 		return nil, nil
 	}
 	for i, r := range s.counters.Count(ctx, statements) {
-		if r.Err != nil || statements[i].Object == s.silent {
+		if r.Err != nil || statements[i].Object == silent {
 			unsent, err = append(unsent, statements[i]), errDown
 		}
 	}
@@ -104,7 +107,9 @@ func TestCountsUnsent(t *testing.T) {
 			t.Errorf("marks %v are left, want %v", left, keys[1:])
 		}
 		w.counted("unanswered_records_total", 1)
+		w.mu.Lock()
 		s.silent = history.Object{}
+		w.mu.Unlock()
 		w.wait(20 * time.Minute)
 		w.clean(keys...)
 		for n := range keys {

@@ -17,7 +17,7 @@ import (
 )
 
 // ofTheStore are the record fields outside exports.
-var ofTheStore = map[protoreflect.Name]bool{"revision": true, "cell_drift_ms": true, "partial": true}
+var ofTheStore = map[protoreflect.Name]bool{"revision": true, "cell_drift_ms": true, "partial": true, "told": true}
 
 // fullRecord has every exported field and matches fullItem.
 func fullRecord(t *testing.T) *historyv1.Record {

@@ -145,6 +145,7 @@ var unseen = map[string]string{
 	"AtEnd":           "plays are read from it",
 	"Lows":            "plays are read from them",
 	"Starts":          "plays are read from them",
+	"Told":            "it is about the stream of plays",
 	"Unknown":         "only a newer version knows what it is",
 	"UnknownVersion":  "it orders unknown fields",
 }

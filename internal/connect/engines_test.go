@@ -277,8 +277,26 @@ type watched struct {
 	*testing.T
 	*connect.Engines
 	broken
-	log bytes.Buffer
+	log logs
 	reg *prometheus.Registry
+}
+
+// logs may be read while the judge writes them.
+type logs struct {
+	lock sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logs) Write(b []byte) (int, error) {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logs) String() string {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	return l.text.String()
 }
 
 func watch(t *testing.T, fn func(w *watched)) {
