@@ -44,7 +44,7 @@ type flags struct {
 	Drain     time.Duration `help:"Longest time the stop may take after that." default:"20s" positive:""`
 	Retention string        `help:"How long records live after they were last played, such as 90d, 36h or forever. The data has it, and another one is refused: playhead retention set changes it. See docs/retention.md." default:"90d"`
 	Rules     []string      `sep:";" placeholder:"RULES" help:"Rules of types: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one. Classes of types: previews: types=7,8 keep=14d list=200 least=2s. See docs/retention.md."`
-	Counted   []string      `name:"counted-types" placeholder:"TYPES" help:"Types of objects that the jobs count, with commas between, or all: an erasure removes what was counted of a user. See docs/counts.md."`
+	Counted   []string      `name:"counted-types" placeholder:"TYPES" help:"Types of objects that the jobs count, with commas between, or all: their totals can be read, and an erasure removes what was counted of a user. See docs/counts.md."`
 	LogLevel  string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat string        `help:"text or json." default:"text"`
 	LogUIDs   bool          `name:"log-uids" help:"Name users in logs by their ids instead of pseudonyms. See docs/operate.md."`
@@ -128,11 +128,10 @@ func (f *flags) wire(ctx context.Context, p parts) (_ *run.Group, err error) {
 	if err != nil {
 		return nil, err
 	}
-	counted, err := count.ParseTypes(f.Counted)
-	if err != nil {
+	if p.counted, err = count.ParseTypes(f.Counted); err != nil {
 		return nil, fmt.Errorf("--counted-types: %w", err)
 	}
-	f.Counts = counted.Any()
+	f.Counts = p.counted.Any()
 	trust.RegisterExpiry(p.registry, "server", conf)
 	if p.stores, err = f.Connect(ctx, &connect.Engines{Log: log, Registry: p.registry, Tracer: p.tracer, Rules: p.rules}); err != nil {
 		return nil, err
@@ -170,6 +169,7 @@ func (f *flags) wire(ctx context.Context, p parts) (_ *run.Group, err error) {
 type parts struct {
 	stores   *connect.Stores
 	rules    *history.Rulebook
+	counted  count.Types
 	tracer   *trace.Tracer
 	log      *slog.Logger
 	registry *prometheus.Registry
@@ -190,8 +190,12 @@ func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	var counters count.Counters
+	if p.counted.Any() {
+		counters = s.HBase.Counters()
+	}
 	server, err = rpc.New(rpc.Config{
-		Now: s.Trusted.Now, ClockErr: s.Clock.Err, Horizon: s.Trusted.Horizon, Epoch: s.Redis.Epoch, Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Summaries: s.HBase, Aggregate: held, Queue: publisher, Feed: s.Redis,
+		Now: s.Trusted.Now, ClockErr: s.Clock.Err, Horizon: s.Trusted.Horizon, Epoch: s.Redis.Epoch, Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Summaries: s.HBase, Counters: counters, Counted: p.counted, Aggregate: held, Queue: publisher, Feed: s.Redis,
 		Erasers: f.erasers(s), Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Webhook: hook,
 		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: p.rules, Tracer: p.tracer, Logger: p.log, Registry: p.registry,
 	})

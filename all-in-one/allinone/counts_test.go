@@ -3,7 +3,11 @@ package allinone_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/count"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -85,6 +90,98 @@ func TestCounts(t *testing.T) {
 	longer.Kind, longer.DurationMs = historyv1.Kind_KIND_STOP, 9_000_000
 	apply(longer)
 	h.awaitTotal("film", count.Sum{Plays: 3, Viewers: 2, Watched: 240_000})
+}
+
+// backend asks POST /v1/counts with a scope.
+func (h *here) backend(dir, scope, body string) (status int, answer string) {
+	h.Helper()
+	secret, err := allinone.ReadSecret(dir)
+	if err != nil {
+		h.Fatal(err)
+	}
+	text, err := token.Claims{UID: "backend", Scope: scope, TTL: time.Hour}.Sign(secret)
+	if err != nil {
+		h.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(h.Context(), http.MethodPost, "http://"+h.HTTP()+"/v1/counts", strings.NewReader(body))
+	if err != nil {
+		h.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+text)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		h.Fatal(err)
+	}
+	defer resp.Body.Close()
+	all, err := io.ReadAll(resp.Body)
+	if err != nil {
+		h.Fatal(err)
+	}
+	return resp.StatusCode, string(all)
+}
+
+// throughTime is the time in an answer, which no test knows.
+var throughTime = regexp.MustCompile(`,"through":"[^"]+"`)
+
+// TestCountsOverHTTP: a backend reads what users complete. A delete changes nothing.
+func TestCountsOverHTTP(t *testing.T) {
+	dir := t.TempDir()
+	films, err := count.ParseTypes([]string{"1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := openWith(t, func(cfg *allinone.Config) { cfg.Dir, cfg.Counted = dir, films })
+	c, began := serviceAt(t, h.RPC()), time.Now().Add(-time.Minute)
+	apply := func(beats ...*historyv1.Heartbeat) {
+		t.Helper()
+		if _, err := c.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: beats}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const film = `{"id":"film","type":1}`
+	await := func(plays, viewers int) {
+		t.Helper()
+		sum := fmt.Sprintf(`"plays":%d,"viewers":%d,"watched_ms":%d`, plays, viewers, plays*60_000)
+		want := `{"items":[{"object":` + film + `,"counted":true,"total":{` + sum + `},"days":[{"day":"` + began.UTC().Format(time.DateOnly) + `",` + sum + `}]},` +
+			`{"object":{"id":"none","type":1},"counted":true,"total":{"plays":0,"viewers":0,"watched_ms":0}},{"object":{"id":"song","type":2},"counted":false}]}`
+		ask := `{"objects":[` + film + `,{"id":"none","type":1},{"id":"song","type":2}],"since":"` + began.UTC().Format(time.DateOnly) + `"}`
+		var got string
+		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+			status, answer := h.backend(dir, "counts:read", ask)
+			if status != http.StatusOK || strings.Count(answer, `"through"`) != 2 {
+				t.Fatalf("%d %s", status, answer)
+			}
+			if got = throughTime.ReplaceAllString(strings.TrimSpace(answer), ""); got == want {
+				return
+			}
+		}
+		t.Fatalf("got %s, want %s", got, want)
+	}
+	song := finished("ann", "song", "1", began)
+	song.ObjectType = 2
+	apply(finished("ann", "film", "1", began), finished("bob", "film", "1", began), finished("ann", "film", "2", began), song)
+	await(3, 2)
+	if _, err := c.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "film", Type: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	apply(finished("cid", "film", "1", began)) // counted after the delete
+	await(4, 3)
+	for body, want := range map[string]int{
+		`{"objects":[` + strings.Repeat(film+",", 99) + film + `]}`:  http.StatusOK,
+		`{"objects":[` + strings.Repeat(film+",", 100) + film + `]}`: http.StatusRequestEntityTooLarge,
+		`{"objects":[` + film + `],"since":"2026-02-30"}`:            http.StatusUnprocessableEntity,
+		`{"objects":[` + film + `],"since":"1970-01-02"}`:            http.StatusUnprocessableEntity,
+		`{"objects":[{"id":"film","type":0}]}`:                       http.StatusUnprocessableEntity,
+	} {
+		if status, answer := h.backend(dir, "counts:read", body); status != want {
+			t.Errorf("%.120s: %d %s, want %d", body, status, answer, want)
+		}
+	}
+	for scope, want := range map[string]int{"": http.StatusForbidden, "plays:read history:read": http.StatusForbidden, "admin": http.StatusOK} {
+		if status, answer := h.backend(dir, scope, `{"objects":[`+film+`]}`); status != want {
+			t.Errorf("scope %q: %d %s, want %d", scope, status, answer, want)
+		}
+	}
 }
 
 // TestCountsAfterKills kills the process again and again while users complete plays. Each is repeated until it is

@@ -32,6 +32,7 @@ type Service interface {
 	Search(context.Context, *historyv1.SearchRequest) (*historyv1.SearchResponse, error)
 	Viewings(context.Context, *historyv1.ViewingsRequest) (*historyv1.ViewingsResponse, error)
 	Stats(context.Context, *historyv1.StatsRequest) (*historyv1.StatsResponse, error)
+	Counts(context.Context, *historyv1.CountsRequest) (*historyv1.CountsResponse, error)
 	Changes(context.Context, *historyv1.ChangesRequest) (*historyv1.ChangesResponse, error)
 	Continue(context.Context, *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error)
 	Dismiss(context.Context, *historyv1.DismissRequest) (*historyv1.DismissResponse, error)

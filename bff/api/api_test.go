@@ -90,6 +90,10 @@ func (s *service) Stats(ctx context.Context, req *historyv1.StatsRequest) (*hist
 	return ask[historyv1.StatsResponse](ctx, s, req)
 }
 
+func (s *service) Counts(ctx context.Context, req *historyv1.CountsRequest) (*historyv1.CountsResponse, error) {
+	return ask[historyv1.CountsResponse](ctx, s, req)
+}
+
 func (s *service) Search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
 	return ask[historyv1.SearchResponse](ctx, s, req)
 }

@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -52,13 +53,15 @@ func TestExamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := &service{}
-			w := newEdge(t, s).send(request(t, "u1", strings.ToUpper(method)+" "+path, bytes.NewReader(body)))
+			r := scoped(t, "admin", strings.ToUpper(method)+" "+path, "")
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			w := newEdge(t, s).send(r)
 			if w.Code >= 400 && w.Code < 500 || len(s.asked) == 0 {
 				t.Errorf("%s %s with %s: %d %s", method, path, body, w.Code, w.Body)
 			}
 		}
 	}
-	if shown != 6 {
+	if shown != 7 {
 		t.Errorf("%d bodies are shown", shown)
 	}
 }

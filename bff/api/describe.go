@@ -24,6 +24,7 @@ var (
 		Session: "f3a1", Device: "Living room", Meta: map[string]string{"title": "Low Tide"},
 	}}}
 	exampleLookup    = lookupBody{Objects: exampleObjects}
+	exampleCounts    = countsBody{Objects: exampleObjects, Since: "2026-11-01", Until: "2026-11-30"}
 	exampleDeletion  = deleteBody{Objects: exampleObjects}
 	exampleDismissal = dismissBody{Objects: exampleObjects, Dismissed: true}
 	exampleMark      = markBody{Objects: []markedObject{{Object: exampleObjects[0], Meta: exampleMeta}}, Mark: "watched", Unless: true}

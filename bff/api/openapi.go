@@ -66,6 +66,7 @@ var operationIDs = map[string]string{
 	"DELETE /v1/history":                   "clearHistory",
 	"GET /v1/stats":                        "getStats",
 	"GET /v1/plays":                        "listPlays",
+	"POST /v1/counts":                      "getCounts",
 	"GET /v1/settings":                     "getSettings",
 	"PUT /v1/settings":                     "updateSettings",
 	"GET /v1/export":                       "exportHistory",

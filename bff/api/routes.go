@@ -75,6 +75,7 @@ func (a *api) register(h huma.API) {
 	handle(a, h, operation(http.MethodDelete, "/v1/history", "Remove everything up to a time, of one type or of all", nil), a.deleteAll)
 	handle(a, h, statsOperation(), a.stats)
 	handle(a, h, playsOperation(), a.plays)
+	handle(a, h, countsOperation(), a.counts)
 	handle(a, h, operation(http.MethodGet, "/v1/settings", "What the user has decided about the history", nil), a.getSettings)
 	handle(a, h, operation(http.MethodPut, "/v1/settings", "Switch recording off or on", exampleSettings), a.putSettings)
 }

@@ -22,11 +22,12 @@ var scopes = map[string][]string{
 	},
 	"history:import": {"importHistory"},
 	"plays:read":     {"listPlays"},
+	"counts:read":    {"getCounts"},
 	"admin":          nil, // all
 }
 
 // ofAllUsers are the operations about all users. Each needs one of its scopes.
-var ofAllUsers = map[string]bool{"listPlays": true}
+var ofAllUsers = map[string]bool{"listPlays": true, "getCounts": true}
 
 // mayRun refuses an operation about all users without a scope for it.
 func mayRun(caller token.Token, operation string) error {

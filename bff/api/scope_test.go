@@ -17,7 +17,7 @@ import (
 var forOthers = map[string]string{
 	"listHistory": "history:read", "searchHistory": "history:read", "listChanges": "history:read", "listContinueWatching": "history:read",
 	"getResumePoint": "history:read", "getResumePoints": "history:read", "listViewings": "history:read", "exportHistory": "history:read",
-	"getSettings": "history:read", "listPlays": "plays:read", "getStats": "history:read", "importHistory": "history:import",
+	"getSettings": "history:read", "listPlays": "plays:read", "getCounts": "counts:read", "getStats": "history:read", "importHistory": "history:import",
 	"reportHeartbeats": "", "dismissObjects": "", "markObjects": "", "deleteObject": "", "deleteObjects": "", "clearHistory": "", "updateSettings": "",
 }
 
@@ -42,6 +42,7 @@ var bodies = map[string]string{
 	"POST /v1/history/lookup":   `{"objects":[{"id":"100","type":1}]}`,
 	"POST /v1/history/delete":   `{"objects":[{"id":"100","type":1}]}`,
 	"POST /v1/history/mark":     `{"objects":[{"id":"100","type":1}],"mark":"watched"}`,
+	"POST /v1/counts":           `{"objects":[{"id":"100","type":1}]}`,
 	"PUT /v1/settings":          `{"recording":false}`,
 	"POST /v1/import":           `{"object":{"id":"100","type":1},"event_time":"2026-11-20T10:00:00Z"}`,
 }
@@ -56,7 +57,7 @@ func TestScopes(t *testing.T) {
 			} else if _, listed := forOthers[op.OperationID]; !listed {
 				t.Errorf("%s (%q) has no entry in the test", target, op.OperationID)
 			}
-			for _, scope := range []string{"", "openid", "history", "history:read", "openid history:import", "plays:read", "admin"} {
+			for _, scope := range []string{"", "openid", "history", "history:read", "openid history:import", "plays:read", "counts:read", "admin"} {
 				wantScope(t, op.OperationID, scope, target)
 			}
 		}
@@ -75,8 +76,8 @@ func wantScope(t *testing.T, id, scope, target string) {
 			continue
 		}
 		special := forOthers[id]
-		if id == "listPlays" { // about all users; this edge has no stream
-			want := http.StatusNotFound
+		if want := map[string]int{"listPlays": http.StatusNotFound, "getCounts": http.StatusInternalServerError}[id]; want != 0 {
+			// About all users. This edge has no stream of plays, and its service no totals.
 			if scope != special && scope != "admin" {
 				want = http.StatusForbidden
 			}

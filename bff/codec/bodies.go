@@ -111,6 +111,42 @@ func (d *Deletion) check() error {
 	return nil
 }
 
+// DecodeCounts reads {"objects","since","until"} with 1 to limit objects. It fails as [DecodeObjects] does, and for
+// null.
+func DecodeCounts(body []byte, limit int) (*historyv1.CountsRequest, error) {
+	d, req := newDecoder(body, "objects"), &historyv1.CountsRequest{}
+	if !d.bodyIsObject() {
+		return nil, d.in.End()
+	}
+	for name := range d.in.Object() {
+		switch string(name) {
+		case "objects":
+			req.Objects = d.objects(limit)
+		case "since":
+			req.SinceDay = d.day("since")
+		case "until":
+			req.UntilDay = d.day("until")
+		default:
+			d.unknown("", name)
+		}
+		d.strict()
+	}
+	if len(req.Objects) == 0 {
+		d.in.Fail(history.Invalid("body.objects", "want at least one"))
+	}
+	return req, d.in.End()
+}
+
+// day is date for fields in which null or nothing is ambiguous and therefore refused.
+func (d *decoder) day(field string) (n uint32) {
+	if !d.refuseNull(field, wantDate) {
+		if n = d.date(field); n == 0 {
+			d.refuse(field, wantDate)
+		}
+	}
+	return n
+}
+
 // DecodeDismissal reads {"objects","dismissed"} with 1 to limit objects. dismissed defaults to true; false
 // undoes a dismissal. It fails as [DecodeObjects] does, and for null.
 func DecodeDismissal(body []byte, limit int) (objects []*historyv1.Object, dismissed bool, err error) {

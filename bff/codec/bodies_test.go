@@ -61,6 +61,28 @@ func FuzzDecodeObjects(f *testing.F) {
 	})
 }
 
+func TestDecodeCounts(t *testing.T) {
+	const one = `"objects":[{"id":"a","type":1}]`
+	got, err := codec.DecodeCounts([]byte(`{"since":"2026-11-01",`+one+`,"until":"2026-11-30"}`), 2)
+	want := &historyv1.CountsRequest{Objects: []*historyv1.Object{{Id: "a", Type: 1}}, SinceDay: 20261101, UntilDay: 20261130}
+	if err != nil || !proto.Equal(got, want) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for body, want := range map[string]string{
+		"[]":                                 "body: want an object",
+		`{"since":"2026-11-01"}`:             "body.objects: want at least one",
+		`{"days":true,` + one + `}`:          "body.days: unknown field",
+		`{"since":"",` + one + `}`:           "body.since: want a date",
+		`{"since":null,` + one + `}`:         "body.since: want a date",
+		`{"until":"2026-02-30",` + one + `}`: "body.until: want a date",
+		objects(slices.Repeat([]string{`{"id":"a","type":1}`}, 3)...): "want at most 2",
+	} {
+		if _, err := codec.DecodeCounts([]byte(body), 2); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", body, err, want)
+		}
+	}
+}
+
 func TestDecodeDeletion(t *testing.T) {
 	for body, want := range map[string]codec.Deletion{
 		`{"type":3}`:                                                             {Type: 3},

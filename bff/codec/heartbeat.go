@@ -55,7 +55,7 @@ func (d *batchDecoder) decode() error {
 		case "sent_at":
 			sentAt, offset = d.sentAt()
 		case "first_flag":
-			d.batch.Day.Known = d.firstFlag()
+			d.batch.Day.Known = d.date("first_flag")
 		case "time_zone":
 			d.batch.Day.Zone = d.timeZone()
 		case "ack":
@@ -194,15 +194,15 @@ func (d *decoder) sentAt() (ms int64, offset string) {
 	return max(t.UnixMilli(), 1), offset
 }
 
-// firstFlag reads the last date that the player received, as 20261121, or 0.
-func (d *decoder) firstFlag() uint32 {
-	text := d.text("first_flag", "")
+// date reads a date as 20261121, or 0 for none.
+func (d *decoder) date(field string) uint32 {
+	text := d.text(field, "")
 	if text == "" {
 		return 0
 	}
 	t, err := time.Parse(time.DateOnly, text)
 	if err != nil {
-		d.refuse("first_flag", wantDate)
+		d.refuse(field, wantDate)
 		return 0
 	}
 	return uint32(t.Year()*10_000 + int(t.Month())*100 + t.Day()) //nolint:gosec // four digits, and two times two

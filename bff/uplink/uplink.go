@@ -98,6 +98,17 @@ func (c *Client) Stats(ctx context.Context, req *historyv1.StatsRequest) (*histo
 	return read(ctx, c, req, historyv1.HistoryServiceClient.Stats)
 }
 
+// Counts reads totals of objects, from the instance of the first: reads of an object share its cache.
+func (c *Client) Counts(ctx context.Context, req *historyv1.CountsRequest) (*historyv1.CountsResponse, error) {
+	var first string
+	if len(req.GetObjects()) > 0 {
+		first = req.GetObjects()[0].GetId()
+	}
+	return readAt(ctx, c, history.BucketOf(first), func(ctx context.Context, to historyv1.HistoryServiceClient) (*historyv1.CountsResponse, error) {
+		return to.Counts(ctx, req)
+	})
+}
+
 // GetSettings reads a user's settings.
 func (c *Client) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
 	return read(ctx, c, req, historyv1.HistoryServiceClient.GetSettings)
@@ -150,16 +161,21 @@ func call[Q interface{ GetUid() string }, A any](
 	return resp, err
 }
 
-// read makes a read. It is refused while heartbeats are: rereads after missed changes must not delay reports.
+// read makes a read of a user.
 func read[Q interface{ GetUid() string }, A any](
 	ctx context.Context, c *Client, req Q, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
-) (resp *A, err error) {
-	err = c.attempt(ctx, history.BucketOf(req.GetUid()), func(l *link, _ bool) (again bool, err error) {
+) (*A, error) {
+	return readAt(ctx, c, history.BucketOf(req.GetUid()), func(ctx context.Context, to historyv1.HistoryServiceClient) (*A, error) { return rpc(to, ctx, req) })
+}
+
+// readAt makes a read. It is refused while heartbeats are: rereads after missed changes must not delay reports.
+func readAt[A any](ctx context.Context, c *Client, b history.Bucket, rpc func(context.Context, historyv1.HistoryServiceClient) (*A, error)) (resp *A, err error) {
+	err = c.attempt(ctx, b, func(l *link, _ bool) (again bool, err error) {
 		if l.queue.sheds(time.Now()) {
 			c.metrics.refused.Inc()
 			return false, errShed
 		}
-		resp, err = ask(ctx, l, func(ctx context.Context) (*A, error) { return rpc(l.peer.rpc, ctx, req) })
+		resp, err = ask(ctx, l, func(ctx context.Context) (*A, error) { return rpc(ctx, l.peer.rpc) })
 		return temporary(err), err
 	})
 	return resp, err

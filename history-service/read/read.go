@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/count"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -30,6 +31,7 @@ type Reader struct {
 	searches  shared[*historyv1.SearchResponse]
 	continues shared[*historyv1.ContinueResponse]
 	stats     shared[*historyv1.StatsResponse]
+	totals    totals
 }
 
 // epoch caches the hashed name of the cache's epoch.
@@ -59,7 +61,7 @@ func New(cfg Config) *Reader {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	m := newMetrics(cfg.Registry)
-	return &Reader{cfg: cfg, metrics: m, warm: newWarmer(cfg, m)}
+	return &Reader{cfg: cfg, metrics: m, warm: newWarmer(cfg, m), totals: totals{counters: cfg.Counters, now: cfg.Now, deadline: cfg.Deadline}}
 }
 
 func (r *Reader) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -87,6 +89,9 @@ type Config struct {
 	Archive history.Archive
 	// Summaries stores the summaries of expired records; nil if summaries are off.
 	Summaries Summaries
+	// Counters has the totals of objects of the types in Counted; nil if nothing is counted.
+	Counters count.Counters
+	Counted  count.Types
 	// NodeOf returns the cache node of a user (default: a single node).
 	NodeOf func(uid string) string
 	// Epoch returns the epochs of the cache servers, see [Reader.Changes]. Nil means that the cache never loses

@@ -32,6 +32,7 @@ import (
 	"github.com/playhead/playhead/history-service/view"
 	"github.com/playhead/playhead/history-service/webhook"
 	"github.com/playhead/playhead/history-service/write"
+	"github.com/playhead/playhead/history/count"
 	"github.com/playhead/playhead/internal/trace"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -52,6 +53,9 @@ type Config struct {
 	Cache     history.Cache
 	Archive   history.Archive
 	Summaries read.Summaries // nil if summaries are off
+	// Counters has the totals of objects of the types in Counted; nil if nothing is counted.
+	Counters  count.Counters
+	Counted   count.Types
 	Aggregate *aggregate.Aggregator
 	// Queue receives the records that are acknowledged as queued.
 	Queue history.Publisher
@@ -145,7 +149,7 @@ func New(cfg Config) (*Server, error) {
 		cache = s.nodes
 	}
 	s.read = read.New(read.Config{
-		Cache: cache, Archive: archive, Summaries: cfg.Summaries, NodeOf: s.nodes.Of, Epoch: cfg.Epoch, Epochs: cfg.Epochs, Deadline: cfg.Deadline,
+		Cache: cache, Archive: archive, Summaries: cfg.Summaries, Counters: cfg.Counters, Counted: cfg.Counted, NodeOf: s.nodes.Of, Epoch: cfg.Epoch, Epochs: cfg.Epochs, Deadline: cfg.Deadline,
 		Keep: cfg.Keep, Warmers: cfg.Warmers, WarmRate: cfg.WarmRate, Rules: cfg.Rules, Now: cfg.Now, Horizon: cfg.Horizon, Logger: log, Registry: reg,
 	})
 	s.notify = notify.New(notify.Config{Feed: cfg.Feed, Cache: cache, NodeOf: s.nodes.Of, Rules: cfg.Rules, Deadline: cfg.Deadline, Logger: log, Registry: reg})
@@ -248,6 +252,11 @@ func (s *Server) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (
 // Stats adds up what a user watched.
 func (s *Server) Stats(ctx context.Context, req *historyv1.StatsRequest) (*historyv1.StatsResponse, error) {
 	return answered(s.read.Stats(ctx, req))
+}
+
+// Counts returns totals of objects.
+func (s *Server) Counts(ctx context.Context, req *historyv1.CountsRequest) (*historyv1.CountsResponse, error) {
+	return answered(s.read.Counts(ctx, req))
 }
 
 // Watch streams the changes of the watched users.

@@ -110,6 +110,11 @@ type StatsRequest = v1.StatsRequest
 type StatsResponse = v1.StatsResponse
 type StatsBucket = v1.StatsBucket
 type StatsSum = v1.StatsSum
+type CountsRequest = v1.CountsRequest
+type CountsResponse = v1.CountsResponse
+type ObjectCounts = v1.ObjectCounts
+type CountsSum = v1.CountsSum
+type CountsDay = v1.CountsDay
 type DeleteRequest = v1.DeleteRequest
 type DeleteResponse = v1.DeleteResponse
 type MarkRequest = v1.MarkRequest
@@ -192,14 +197,15 @@ var File_history_v1_history_proto protoreflect.FileDescriptor
 const file_history_v1_history_proto_rawDesc = "" +
 	"\n" +
 	"\x18history/v1/history.proto\x12\n" +
-	"history.v1\x1a history/message/v1/history.proto\x1a\x1fhistory/message/v1/record.proto\x1a\x1fhistory/message/v1/stream.proto2\xa0\v\n" +
+	"history.v1\x1a history/message/v1/history.proto\x1a\x1fhistory/message/v1/record.proto\x1a\x1fhistory/message/v1/stream.proto2\xf1\v\n" +
 	"\x0eHistoryService\x12L\n" +
 	"\x05Apply\x12 .history.message.v1.ApplyRequest\x1a!.history.message.v1.ApplyResponse\x12b\n" +
 	"\vApplyStream\x12&.history.message.v1.ApplyStreamRequest\x1a'.history.message.v1.ApplyStreamResponse(\x010\x01\x12I\n" +
 	"\x04List\x12\x1f.history.message.v1.ListRequest\x1a .history.message.v1.ListResponse\x12O\n" +
 	"\x06Points\x12!.history.message.v1.PointsRequest\x1a\".history.message.v1.PointsResponse\x12U\n" +
 	"\bViewings\x12#.history.message.v1.ViewingsRequest\x1a$.history.message.v1.ViewingsResponse\x12L\n" +
-	"\x05Stats\x12 .history.message.v1.StatsRequest\x1a!.history.message.v1.StatsResponse\x12R\n" +
+	"\x05Stats\x12 .history.message.v1.StatsRequest\x1a!.history.message.v1.StatsResponse\x12O\n" +
+	"\x06Counts\x12!.history.message.v1.CountsRequest\x1a\".history.message.v1.CountsResponse\x12R\n" +
 	"\aChanges\x12\".history.message.v1.ChangesRequest\x1a#.history.message.v1.ChangesResponse\x12O\n" +
 	"\x06Delete\x12!.history.message.v1.DeleteRequest\x1a\".history.message.v1.DeleteResponse\x12I\n" +
 	"\x04Mark\x12\x1f.history.message.v1.MarkRequest\x1a .history.message.v1.MarkResponse\x12L\n" +
@@ -219,34 +225,36 @@ var file_history_v1_history_proto_goTypes = []any{
 	(*v1.PointsRequest)(nil),       // 3: history.message.v1.PointsRequest
 	(*v1.ViewingsRequest)(nil),     // 4: history.message.v1.ViewingsRequest
 	(*v1.StatsRequest)(nil),        // 5: history.message.v1.StatsRequest
-	(*v1.ChangesRequest)(nil),      // 6: history.message.v1.ChangesRequest
-	(*v1.DeleteRequest)(nil),       // 7: history.message.v1.DeleteRequest
-	(*v1.MarkRequest)(nil),         // 8: history.message.v1.MarkRequest
-	(*v1.ClearRequest)(nil),        // 9: history.message.v1.ClearRequest
-	(*v1.ImportRequest)(nil),       // 10: history.message.v1.ImportRequest
-	(*v1.ContinueRequest)(nil),     // 11: history.message.v1.ContinueRequest
-	(*v1.SearchRequest)(nil),       // 12: history.message.v1.SearchRequest
-	(*v1.DismissRequest)(nil),      // 13: history.message.v1.DismissRequest
-	(*v1.GetSettingsRequest)(nil),  // 14: history.message.v1.GetSettingsRequest
-	(*v1.PutSettingsRequest)(nil),  // 15: history.message.v1.PutSettingsRequest
-	(*v1.WatchRequest)(nil),        // 16: history.message.v1.WatchRequest
-	(*v1.ApplyResponse)(nil),       // 17: history.message.v1.ApplyResponse
-	(*v1.ApplyStreamResponse)(nil), // 18: history.message.v1.ApplyStreamResponse
-	(*v1.ListResponse)(nil),        // 19: history.message.v1.ListResponse
-	(*v1.PointsResponse)(nil),      // 20: history.message.v1.PointsResponse
-	(*v1.ViewingsResponse)(nil),    // 21: history.message.v1.ViewingsResponse
-	(*v1.StatsResponse)(nil),       // 22: history.message.v1.StatsResponse
-	(*v1.ChangesResponse)(nil),     // 23: history.message.v1.ChangesResponse
-	(*v1.DeleteResponse)(nil),      // 24: history.message.v1.DeleteResponse
-	(*v1.MarkResponse)(nil),        // 25: history.message.v1.MarkResponse
-	(*v1.ClearResponse)(nil),       // 26: history.message.v1.ClearResponse
-	(*v1.ImportResponse)(nil),      // 27: history.message.v1.ImportResponse
-	(*v1.ContinueResponse)(nil),    // 28: history.message.v1.ContinueResponse
-	(*v1.SearchResponse)(nil),      // 29: history.message.v1.SearchResponse
-	(*v1.DismissResponse)(nil),     // 30: history.message.v1.DismissResponse
-	(*v1.GetSettingsResponse)(nil), // 31: history.message.v1.GetSettingsResponse
-	(*v1.PutSettingsResponse)(nil), // 32: history.message.v1.PutSettingsResponse
-	(*v1.WatchResponse)(nil),       // 33: history.message.v1.WatchResponse
+	(*v1.CountsRequest)(nil),       // 6: history.message.v1.CountsRequest
+	(*v1.ChangesRequest)(nil),      // 7: history.message.v1.ChangesRequest
+	(*v1.DeleteRequest)(nil),       // 8: history.message.v1.DeleteRequest
+	(*v1.MarkRequest)(nil),         // 9: history.message.v1.MarkRequest
+	(*v1.ClearRequest)(nil),        // 10: history.message.v1.ClearRequest
+	(*v1.ImportRequest)(nil),       // 11: history.message.v1.ImportRequest
+	(*v1.ContinueRequest)(nil),     // 12: history.message.v1.ContinueRequest
+	(*v1.SearchRequest)(nil),       // 13: history.message.v1.SearchRequest
+	(*v1.DismissRequest)(nil),      // 14: history.message.v1.DismissRequest
+	(*v1.GetSettingsRequest)(nil),  // 15: history.message.v1.GetSettingsRequest
+	(*v1.PutSettingsRequest)(nil),  // 16: history.message.v1.PutSettingsRequest
+	(*v1.WatchRequest)(nil),        // 17: history.message.v1.WatchRequest
+	(*v1.ApplyResponse)(nil),       // 18: history.message.v1.ApplyResponse
+	(*v1.ApplyStreamResponse)(nil), // 19: history.message.v1.ApplyStreamResponse
+	(*v1.ListResponse)(nil),        // 20: history.message.v1.ListResponse
+	(*v1.PointsResponse)(nil),      // 21: history.message.v1.PointsResponse
+	(*v1.ViewingsResponse)(nil),    // 22: history.message.v1.ViewingsResponse
+	(*v1.StatsResponse)(nil),       // 23: history.message.v1.StatsResponse
+	(*v1.CountsResponse)(nil),      // 24: history.message.v1.CountsResponse
+	(*v1.ChangesResponse)(nil),     // 25: history.message.v1.ChangesResponse
+	(*v1.DeleteResponse)(nil),      // 26: history.message.v1.DeleteResponse
+	(*v1.MarkResponse)(nil),        // 27: history.message.v1.MarkResponse
+	(*v1.ClearResponse)(nil),       // 28: history.message.v1.ClearResponse
+	(*v1.ImportResponse)(nil),      // 29: history.message.v1.ImportResponse
+	(*v1.ContinueResponse)(nil),    // 30: history.message.v1.ContinueResponse
+	(*v1.SearchResponse)(nil),      // 31: history.message.v1.SearchResponse
+	(*v1.DismissResponse)(nil),     // 32: history.message.v1.DismissResponse
+	(*v1.GetSettingsResponse)(nil), // 33: history.message.v1.GetSettingsResponse
+	(*v1.PutSettingsResponse)(nil), // 34: history.message.v1.PutSettingsResponse
+	(*v1.WatchResponse)(nil),       // 35: history.message.v1.WatchResponse
 }
 var file_history_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.v1.HistoryService.Apply:input_type -> history.message.v1.ApplyRequest
@@ -255,36 +263,38 @@ var file_history_v1_history_proto_depIdxs = []int32{
 	3,  // 3: history.v1.HistoryService.Points:input_type -> history.message.v1.PointsRequest
 	4,  // 4: history.v1.HistoryService.Viewings:input_type -> history.message.v1.ViewingsRequest
 	5,  // 5: history.v1.HistoryService.Stats:input_type -> history.message.v1.StatsRequest
-	6,  // 6: history.v1.HistoryService.Changes:input_type -> history.message.v1.ChangesRequest
-	7,  // 7: history.v1.HistoryService.Delete:input_type -> history.message.v1.DeleteRequest
-	8,  // 8: history.v1.HistoryService.Mark:input_type -> history.message.v1.MarkRequest
-	9,  // 9: history.v1.HistoryService.Clear:input_type -> history.message.v1.ClearRequest
-	10, // 10: history.v1.HistoryService.Import:input_type -> history.message.v1.ImportRequest
-	11, // 11: history.v1.HistoryService.Continue:input_type -> history.message.v1.ContinueRequest
-	12, // 12: history.v1.HistoryService.Search:input_type -> history.message.v1.SearchRequest
-	13, // 13: history.v1.HistoryService.Dismiss:input_type -> history.message.v1.DismissRequest
-	14, // 14: history.v1.HistoryService.GetSettings:input_type -> history.message.v1.GetSettingsRequest
-	15, // 15: history.v1.HistoryService.PutSettings:input_type -> history.message.v1.PutSettingsRequest
-	16, // 16: history.v1.HistoryService.Watch:input_type -> history.message.v1.WatchRequest
-	17, // 17: history.v1.HistoryService.Apply:output_type -> history.message.v1.ApplyResponse
-	18, // 18: history.v1.HistoryService.ApplyStream:output_type -> history.message.v1.ApplyStreamResponse
-	19, // 19: history.v1.HistoryService.List:output_type -> history.message.v1.ListResponse
-	20, // 20: history.v1.HistoryService.Points:output_type -> history.message.v1.PointsResponse
-	21, // 21: history.v1.HistoryService.Viewings:output_type -> history.message.v1.ViewingsResponse
-	22, // 22: history.v1.HistoryService.Stats:output_type -> history.message.v1.StatsResponse
-	23, // 23: history.v1.HistoryService.Changes:output_type -> history.message.v1.ChangesResponse
-	24, // 24: history.v1.HistoryService.Delete:output_type -> history.message.v1.DeleteResponse
-	25, // 25: history.v1.HistoryService.Mark:output_type -> history.message.v1.MarkResponse
-	26, // 26: history.v1.HistoryService.Clear:output_type -> history.message.v1.ClearResponse
-	27, // 27: history.v1.HistoryService.Import:output_type -> history.message.v1.ImportResponse
-	28, // 28: history.v1.HistoryService.Continue:output_type -> history.message.v1.ContinueResponse
-	29, // 29: history.v1.HistoryService.Search:output_type -> history.message.v1.SearchResponse
-	30, // 30: history.v1.HistoryService.Dismiss:output_type -> history.message.v1.DismissResponse
-	31, // 31: history.v1.HistoryService.GetSettings:output_type -> history.message.v1.GetSettingsResponse
-	32, // 32: history.v1.HistoryService.PutSettings:output_type -> history.message.v1.PutSettingsResponse
-	33, // 33: history.v1.HistoryService.Watch:output_type -> history.message.v1.WatchResponse
-	17, // [17:34] is the sub-list for method output_type
-	0,  // [0:17] is the sub-list for method input_type
+	6,  // 6: history.v1.HistoryService.Counts:input_type -> history.message.v1.CountsRequest
+	7,  // 7: history.v1.HistoryService.Changes:input_type -> history.message.v1.ChangesRequest
+	8,  // 8: history.v1.HistoryService.Delete:input_type -> history.message.v1.DeleteRequest
+	9,  // 9: history.v1.HistoryService.Mark:input_type -> history.message.v1.MarkRequest
+	10, // 10: history.v1.HistoryService.Clear:input_type -> history.message.v1.ClearRequest
+	11, // 11: history.v1.HistoryService.Import:input_type -> history.message.v1.ImportRequest
+	12, // 12: history.v1.HistoryService.Continue:input_type -> history.message.v1.ContinueRequest
+	13, // 13: history.v1.HistoryService.Search:input_type -> history.message.v1.SearchRequest
+	14, // 14: history.v1.HistoryService.Dismiss:input_type -> history.message.v1.DismissRequest
+	15, // 15: history.v1.HistoryService.GetSettings:input_type -> history.message.v1.GetSettingsRequest
+	16, // 16: history.v1.HistoryService.PutSettings:input_type -> history.message.v1.PutSettingsRequest
+	17, // 17: history.v1.HistoryService.Watch:input_type -> history.message.v1.WatchRequest
+	18, // 18: history.v1.HistoryService.Apply:output_type -> history.message.v1.ApplyResponse
+	19, // 19: history.v1.HistoryService.ApplyStream:output_type -> history.message.v1.ApplyStreamResponse
+	20, // 20: history.v1.HistoryService.List:output_type -> history.message.v1.ListResponse
+	21, // 21: history.v1.HistoryService.Points:output_type -> history.message.v1.PointsResponse
+	22, // 22: history.v1.HistoryService.Viewings:output_type -> history.message.v1.ViewingsResponse
+	23, // 23: history.v1.HistoryService.Stats:output_type -> history.message.v1.StatsResponse
+	24, // 24: history.v1.HistoryService.Counts:output_type -> history.message.v1.CountsResponse
+	25, // 25: history.v1.HistoryService.Changes:output_type -> history.message.v1.ChangesResponse
+	26, // 26: history.v1.HistoryService.Delete:output_type -> history.message.v1.DeleteResponse
+	27, // 27: history.v1.HistoryService.Mark:output_type -> history.message.v1.MarkResponse
+	28, // 28: history.v1.HistoryService.Clear:output_type -> history.message.v1.ClearResponse
+	29, // 29: history.v1.HistoryService.Import:output_type -> history.message.v1.ImportResponse
+	30, // 30: history.v1.HistoryService.Continue:output_type -> history.message.v1.ContinueResponse
+	31, // 31: history.v1.HistoryService.Search:output_type -> history.message.v1.SearchResponse
+	32, // 32: history.v1.HistoryService.Dismiss:output_type -> history.message.v1.DismissResponse
+	33, // 33: history.v1.HistoryService.GetSettings:output_type -> history.message.v1.GetSettingsResponse
+	34, // 34: history.v1.HistoryService.PutSettings:output_type -> history.message.v1.PutSettingsResponse
+	35, // 35: history.v1.HistoryService.Watch:output_type -> history.message.v1.WatchResponse
+	18, // [18:36] is the sub-list for method output_type
+	0,  // [0:18] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

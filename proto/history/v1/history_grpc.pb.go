@@ -28,6 +28,7 @@ const (
 	HistoryService_Points_FullMethodName      = "/history.v1.HistoryService/Points"
 	HistoryService_Viewings_FullMethodName    = "/history.v1.HistoryService/Viewings"
 	HistoryService_Stats_FullMethodName       = "/history.v1.HistoryService/Stats"
+	HistoryService_Counts_FullMethodName      = "/history.v1.HistoryService/Counts"
 	HistoryService_Changes_FullMethodName     = "/history.v1.HistoryService/Changes"
 	HistoryService_Delete_FullMethodName      = "/history.v1.HistoryService/Delete"
 	HistoryService_Mark_FullMethodName        = "/history.v1.HistoryService/Mark"
@@ -62,6 +63,8 @@ type HistoryServiceClient interface {
 	Viewings(ctx context.Context, in *v1.ViewingsRequest, opts ...grpc.CallOption) (*v1.ViewingsResponse, error)
 	// Stats adds up what a user watched, per day, type or object.
 	Stats(ctx context.Context, in *v1.StatsRequest, opts ...grpc.CallOption) (*v1.StatsResponse, error)
+	// Counts reads totals of objects: completed plays, viewers and watched time of all users.
+	Counts(ctx context.Context, in *v1.CountsRequest, opts ...grpc.CallOption) (*v1.CountsResponse, error)
 	// Changes reads what has changed and what was removed since a token.
 	Changes(ctx context.Context, in *v1.ChangesRequest, opts ...grpc.CallOption) (*v1.ChangesResponse, error)
 	// Delete removes some objects from a user's history.
@@ -154,6 +157,16 @@ func (c *historyServiceClient) Stats(ctx context.Context, in *v1.StatsRequest, o
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(v1.StatsResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Stats_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *historyServiceClient) Counts(ctx context.Context, in *v1.CountsRequest, opts ...grpc.CallOption) (*v1.CountsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.CountsResponse)
+	err := c.cc.Invoke(ctx, HistoryService_Counts_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -294,6 +307,8 @@ type HistoryServiceServer interface {
 	Viewings(context.Context, *v1.ViewingsRequest) (*v1.ViewingsResponse, error)
 	// Stats adds up what a user watched, per day, type or object.
 	Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error)
+	// Counts reads totals of objects: completed plays, viewers and watched time of all users.
+	Counts(context.Context, *v1.CountsRequest) (*v1.CountsResponse, error)
 	// Changes reads what has changed and what was removed since a token.
 	Changes(context.Context, *v1.ChangesRequest) (*v1.ChangesResponse, error)
 	// Delete removes some objects from a user's history.
@@ -346,6 +361,9 @@ func (UnimplementedHistoryServiceServer) Viewings(context.Context, *v1.ViewingsR
 }
 func (UnimplementedHistoryServiceServer) Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
+}
+func (UnimplementedHistoryServiceServer) Counts(context.Context, *v1.CountsRequest) (*v1.CountsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Counts not implemented")
 }
 func (UnimplementedHistoryServiceServer) Changes(context.Context, *v1.ChangesRequest) (*v1.ChangesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Changes not implemented")
@@ -494,6 +512,24 @@ func _HistoryService_Stats_Handler(srv interface{}, ctx context.Context, dec fun
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(HistoryServiceServer).Stats(ctx, req.(*v1.StatsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HistoryService_Counts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(v1.CountsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HistoryServiceServer).Counts(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HistoryService_Counts_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HistoryServiceServer).Counts(ctx, req.(*v1.CountsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -711,6 +747,10 @@ var HistoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Stats",
 			Handler:    _HistoryService_Stats_Handler,
+		},
+		{
+			MethodName: "Counts",
+			Handler:    _HistoryService_Counts_Handler,
 		},
 		{
 			MethodName: "Changes",

@@ -2491,6 +2491,309 @@ func (x *StatsSum) GetViewings() int64 {
 	return 0
 }
 
+type CountsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 100.
+	Objects []*Object `protobuf:"bytes,1,rep,name=objects,proto3" json:"objects,omitempty"`
+	// UTC days as 20261121, both inclusive, at most 366. With since_day the response has days; until_day is today when it
+	// is 0.
+	SinceDay      uint32 `protobuf:"varint,2,opt,name=since_day,json=sinceDay,proto3" json:"since_day,omitempty"`
+	UntilDay      uint32 `protobuf:"varint,3,opt,name=until_day,json=untilDay,proto3" json:"until_day,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountsRequest) Reset() {
+	*x = CountsRequest{}
+	mi := &file_history_message_v1_history_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountsRequest) ProtoMessage() {}
+
+func (x *CountsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_history_message_v1_history_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountsRequest.ProtoReflect.Descriptor instead.
+func (*CountsRequest) Descriptor() ([]byte, []int) {
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *CountsRequest) GetObjects() []*Object {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+func (x *CountsRequest) GetSinceDay() uint32 {
+	if x != nil {
+		return x.SinceDay
+	}
+	return 0
+}
+
+func (x *CountsRequest) GetUntilDay() uint32 {
+	if x != nil {
+		return x.UntilDay
+	}
+	return 0
+}
+
+type CountsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each object, in order.
+	Items         []*ObjectCounts `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountsResponse) Reset() {
+	*x = CountsResponse{}
+	mi := &file_history_message_v1_history_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountsResponse) ProtoMessage() {}
+
+func (x *CountsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_history_message_v1_history_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountsResponse.ProtoReflect.Descriptor instead.
+func (*CountsResponse) Descriptor() ([]byte, []int) {
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *CountsResponse) GetItems() []*ObjectCounts {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+type ObjectCounts struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Object *Object                `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
+	// Objects of this type are counted. Else there are no totals.
+	Counted bool `protobuf:"varint,2,opt,name=counted,proto3" json:"counted,omitempty"`
+	// Of all days; a viewer counts once.
+	Total *CountsSum `protobuf:"bytes,3,opt,name=total,proto3" json:"total,omitempty"`
+	// The days asked for that have anything, ascending; a viewer counts once a day.
+	Days []*CountsDay `protobuf:"bytes,4,rep,name=days,proto3" json:"days,omitempty"`
+	// Everything archived up to this time is in the totals; 0 where the store does not know.
+	ThroughMs     int64 `protobuf:"varint,5,opt,name=through_ms,json=throughMs,proto3" json:"through_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObjectCounts) Reset() {
+	*x = ObjectCounts{}
+	mi := &file_history_message_v1_history_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObjectCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObjectCounts) ProtoMessage() {}
+
+func (x *ObjectCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_history_message_v1_history_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObjectCounts.ProtoReflect.Descriptor instead.
+func (*ObjectCounts) Descriptor() ([]byte, []int) {
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ObjectCounts) GetObject() *Object {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+func (x *ObjectCounts) GetCounted() bool {
+	if x != nil {
+		return x.Counted
+	}
+	return false
+}
+
+func (x *ObjectCounts) GetTotal() *CountsSum {
+	if x != nil {
+		return x.Total
+	}
+	return nil
+}
+
+func (x *ObjectCounts) GetDays() []*CountsDay {
+	if x != nil {
+		return x.Days
+	}
+	return nil
+}
+
+func (x *ObjectCounts) GetThroughMs() int64 {
+	if x != nil {
+		return x.ThroughMs
+	}
+	return 0
+}
+
+type CountsSum struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Plays that reached the end, and users with such a play.
+	Plays   int64 `protobuf:"varint,1,opt,name=plays,proto3" json:"plays,omitempty"`
+	Viewers int64 `protobuf:"varint,2,opt,name=viewers,proto3" json:"viewers,omitempty"`
+	// Milliseconds of the object.
+	WatchedMs     int64 `protobuf:"varint,3,opt,name=watched_ms,json=watchedMs,proto3" json:"watched_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountsSum) Reset() {
+	*x = CountsSum{}
+	mi := &file_history_message_v1_history_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountsSum) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountsSum) ProtoMessage() {}
+
+func (x *CountsSum) ProtoReflect() protoreflect.Message {
+	mi := &file_history_message_v1_history_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountsSum.ProtoReflect.Descriptor instead.
+func (*CountsSum) Descriptor() ([]byte, []int) {
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *CountsSum) GetPlays() int64 {
+	if x != nil {
+		return x.Plays
+	}
+	return 0
+}
+
+func (x *CountsSum) GetViewers() int64 {
+	if x != nil {
+		return x.Viewers
+	}
+	return 0
+}
+
+func (x *CountsSum) GetWatchedMs() int64 {
+	if x != nil {
+		return x.WatchedMs
+	}
+	return 0
+}
+
+type CountsDay struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The UTC day as 20261121.
+	Day           uint32     `protobuf:"varint,1,opt,name=day,proto3" json:"day,omitempty"`
+	Sum           *CountsSum `protobuf:"bytes,2,opt,name=sum,proto3" json:"sum,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountsDay) Reset() {
+	*x = CountsDay{}
+	mi := &file_history_message_v1_history_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountsDay) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountsDay) ProtoMessage() {}
+
+func (x *CountsDay) ProtoReflect() protoreflect.Message {
+	mi := &file_history_message_v1_history_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountsDay.ProtoReflect.Descriptor instead.
+func (*CountsDay) Descriptor() ([]byte, []int) {
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *CountsDay) GetDay() uint32 {
+	if x != nil {
+		return x.Day
+	}
+	return 0
+}
+
+func (x *CountsDay) GetSum() *CountsSum {
+	if x != nil {
+		return x.Sum
+	}
+	return nil
+}
+
 type DeleteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -2510,7 +2813,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[26]
+	mi := &file_history_message_v1_history_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2825,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[26]
+	mi := &file_history_message_v1_history_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2838,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{26}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeleteRequest) GetUid() string {
@@ -2583,7 +2886,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[27]
+	mi := &file_history_message_v1_history_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2595,7 +2898,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[27]
+	mi := &file_history_message_v1_history_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2608,7 +2911,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{27}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeleteResponse) GetDeleted() uint32 {
@@ -2636,7 +2939,7 @@ type MarkRequest struct {
 
 func (x *MarkRequest) Reset() {
 	*x = MarkRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[28]
+	mi := &file_history_message_v1_history_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2648,7 +2951,7 @@ func (x *MarkRequest) String() string {
 func (*MarkRequest) ProtoMessage() {}
 
 func (x *MarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[28]
+	mi := &file_history_message_v1_history_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2661,7 +2964,7 @@ func (x *MarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRequest.ProtoReflect.Descriptor instead.
 func (*MarkRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{28}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *MarkRequest) GetUid() string {
@@ -2718,7 +3021,7 @@ type MarkedObject struct {
 
 func (x *MarkedObject) Reset() {
 	*x = MarkedObject{}
-	mi := &file_history_message_v1_history_proto_msgTypes[29]
+	mi := &file_history_message_v1_history_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2730,7 +3033,7 @@ func (x *MarkedObject) String() string {
 func (*MarkedObject) ProtoMessage() {}
 
 func (x *MarkedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[29]
+	mi := &file_history_message_v1_history_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2743,7 +3046,7 @@ func (x *MarkedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkedObject.ProtoReflect.Descriptor instead.
 func (*MarkedObject) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{29}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *MarkedObject) GetObject() *Object {
@@ -2774,7 +3077,7 @@ type MarkResponse struct {
 
 func (x *MarkResponse) Reset() {
 	*x = MarkResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[30]
+	mi := &file_history_message_v1_history_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2786,7 +3089,7 @@ func (x *MarkResponse) String() string {
 func (*MarkResponse) ProtoMessage() {}
 
 func (x *MarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[30]
+	mi := &file_history_message_v1_history_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2799,7 +3102,7 @@ func (x *MarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
 func (*MarkResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{30}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *MarkResponse) GetStatuses() []Status {
@@ -2829,7 +3132,7 @@ type ClearRequest struct {
 
 func (x *ClearRequest) Reset() {
 	*x = ClearRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[31]
+	mi := &file_history_message_v1_history_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +3144,7 @@ func (x *ClearRequest) String() string {
 func (*ClearRequest) ProtoMessage() {}
 
 func (x *ClearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[31]
+	mi := &file_history_message_v1_history_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2854,7 +3157,7 @@ func (x *ClearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearRequest.ProtoReflect.Descriptor instead.
 func (*ClearRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{31}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ClearRequest) GetUid() string {
@@ -2887,7 +3190,7 @@ type ClearResponse struct {
 
 func (x *ClearResponse) Reset() {
 	*x = ClearResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[32]
+	mi := &file_history_message_v1_history_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2899,7 +3202,7 @@ func (x *ClearResponse) String() string {
 func (*ClearResponse) ProtoMessage() {}
 
 func (x *ClearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[32]
+	mi := &file_history_message_v1_history_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2912,7 +3215,7 @@ func (x *ClearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearResponse.ProtoReflect.Descriptor instead.
 func (*ClearResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{32}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ClearResponse) GetClearedMs() int64 {
@@ -2934,7 +3237,7 @@ type ImportedRecord struct {
 
 func (x *ImportedRecord) Reset() {
 	*x = ImportedRecord{}
-	mi := &file_history_message_v1_history_proto_msgTypes[33]
+	mi := &file_history_message_v1_history_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2946,7 +3249,7 @@ func (x *ImportedRecord) String() string {
 func (*ImportedRecord) ProtoMessage() {}
 
 func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[33]
+	mi := &file_history_message_v1_history_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2959,7 +3262,7 @@ func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedRecord.ProtoReflect.Descriptor instead.
 func (*ImportedRecord) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{33}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ImportedRecord) GetObject() *Object {
@@ -2990,7 +3293,7 @@ type ImportRequest struct {
 
 func (x *ImportRequest) Reset() {
 	*x = ImportRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[34]
+	mi := &file_history_message_v1_history_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3002,7 +3305,7 @@ func (x *ImportRequest) String() string {
 func (*ImportRequest) ProtoMessage() {}
 
 func (x *ImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[34]
+	mi := &file_history_message_v1_history_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3015,7 +3318,7 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
 func (*ImportRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{34}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ImportRequest) GetUid() string {
@@ -3052,7 +3355,7 @@ type ImportResponse struct {
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[35]
+	mi := &file_history_message_v1_history_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3064,7 +3367,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[35]
+	mi := &file_history_message_v1_history_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3077,7 +3380,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{35}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ImportResponse) GetStatuses() []Status {
@@ -3111,7 +3414,7 @@ type SearchRequest struct {
 
 func (x *SearchRequest) Reset() {
 	*x = SearchRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[36]
+	mi := &file_history_message_v1_history_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3123,7 +3426,7 @@ func (x *SearchRequest) String() string {
 func (*SearchRequest) ProtoMessage() {}
 
 func (x *SearchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[36]
+	mi := &file_history_message_v1_history_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3136,7 +3439,7 @@ func (x *SearchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
 func (*SearchRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{36}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SearchRequest) GetUid() string {
@@ -3188,7 +3491,7 @@ type SearchResponse struct {
 
 func (x *SearchResponse) Reset() {
 	*x = SearchResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[37]
+	mi := &file_history_message_v1_history_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3200,7 +3503,7 @@ func (x *SearchResponse) String() string {
 func (*SearchResponse) ProtoMessage() {}
 
 func (x *SearchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[37]
+	mi := &file_history_message_v1_history_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3213,7 +3516,7 @@ func (x *SearchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
 func (*SearchResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{37}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SearchResponse) GetItems() []*Item {
@@ -3261,7 +3564,7 @@ type ContinueRequest struct {
 
 func (x *ContinueRequest) Reset() {
 	*x = ContinueRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[38]
+	mi := &file_history_message_v1_history_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3273,7 +3576,7 @@ func (x *ContinueRequest) String() string {
 func (*ContinueRequest) ProtoMessage() {}
 
 func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[38]
+	mi := &file_history_message_v1_history_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3286,7 +3589,7 @@ func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueRequest.ProtoReflect.Descriptor instead.
 func (*ContinueRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{38}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ContinueRequest) GetUid() string {
@@ -3326,7 +3629,7 @@ type ContinueResponse struct {
 
 func (x *ContinueResponse) Reset() {
 	*x = ContinueResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[39]
+	mi := &file_history_message_v1_history_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3338,7 +3641,7 @@ func (x *ContinueResponse) String() string {
 func (*ContinueResponse) ProtoMessage() {}
 
 func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[39]
+	mi := &file_history_message_v1_history_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3351,7 +3654,7 @@ func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueResponse.ProtoReflect.Descriptor instead.
 func (*ContinueResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{39}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ContinueResponse) GetItems() []*Item {
@@ -3374,7 +3677,7 @@ type DismissRequest struct {
 
 func (x *DismissRequest) Reset() {
 	*x = DismissRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[40]
+	mi := &file_history_message_v1_history_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3386,7 +3689,7 @@ func (x *DismissRequest) String() string {
 func (*DismissRequest) ProtoMessage() {}
 
 func (x *DismissRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[40]
+	mi := &file_history_message_v1_history_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3399,7 +3702,7 @@ func (x *DismissRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissRequest.ProtoReflect.Descriptor instead.
 func (*DismissRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{40}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DismissRequest) GetUid() string {
@@ -3433,7 +3736,7 @@ type DismissResponse struct {
 
 func (x *DismissResponse) Reset() {
 	*x = DismissResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[41]
+	mi := &file_history_message_v1_history_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3748,7 @@ func (x *DismissResponse) String() string {
 func (*DismissResponse) ProtoMessage() {}
 
 func (x *DismissResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[41]
+	mi := &file_history_message_v1_history_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3761,7 @@ func (x *DismissResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissResponse.ProtoReflect.Descriptor instead.
 func (*DismissResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{41}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DismissResponse) GetFound() uint32 {
@@ -3481,7 +3784,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_history_message_v1_history_proto_msgTypes[42]
+	mi := &file_history_message_v1_history_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3493,7 +3796,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[42]
+	mi := &file_history_message_v1_history_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3506,7 +3809,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{42}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Settings) GetRecording() bool {
@@ -3532,7 +3835,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[43]
+	mi := &file_history_message_v1_history_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3544,7 +3847,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[43]
+	mi := &file_history_message_v1_history_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3557,7 +3860,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{43}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetSettingsRequest) GetUid() string {
@@ -3576,7 +3879,7 @@ type GetSettingsResponse struct {
 
 func (x *GetSettingsResponse) Reset() {
 	*x = GetSettingsResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[44]
+	mi := &file_history_message_v1_history_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3588,7 +3891,7 @@ func (x *GetSettingsResponse) String() string {
 func (*GetSettingsResponse) ProtoMessage() {}
 
 func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[44]
+	mi := &file_history_message_v1_history_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3601,7 +3904,7 @@ func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{44}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetSettingsResponse) GetSettings() *Settings {
@@ -3621,7 +3924,7 @@ type PutSettingsRequest struct {
 
 func (x *PutSettingsRequest) Reset() {
 	*x = PutSettingsRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[45]
+	mi := &file_history_message_v1_history_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3633,7 +3936,7 @@ func (x *PutSettingsRequest) String() string {
 func (*PutSettingsRequest) ProtoMessage() {}
 
 func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[45]
+	mi := &file_history_message_v1_history_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3646,7 +3949,7 @@ func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{45}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PutSettingsRequest) GetUid() string {
@@ -3672,7 +3975,7 @@ type PutSettingsResponse struct {
 
 func (x *PutSettingsResponse) Reset() {
 	*x = PutSettingsResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[46]
+	mi := &file_history_message_v1_history_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3684,7 +3987,7 @@ func (x *PutSettingsResponse) String() string {
 func (*PutSettingsResponse) ProtoMessage() {}
 
 func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[46]
+	mi := &file_history_message_v1_history_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3697,7 +4000,7 @@ func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{46}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PutSettingsResponse) GetSettings() *Settings {
@@ -3718,7 +4021,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_history_message_v1_history_proto_msgTypes[47]
+	mi := &file_history_message_v1_history_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3730,7 +4033,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[47]
+	mi := &file_history_message_v1_history_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3743,7 +4046,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{47}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WatchRequest) GetAdded() []*Watcher {
@@ -3772,7 +4075,7 @@ type Watcher struct {
 
 func (x *Watcher) Reset() {
 	*x = Watcher{}
-	mi := &file_history_message_v1_history_proto_msgTypes[48]
+	mi := &file_history_message_v1_history_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3784,7 +4087,7 @@ func (x *Watcher) String() string {
 func (*Watcher) ProtoMessage() {}
 
 func (x *Watcher) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[48]
+	mi := &file_history_message_v1_history_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3797,7 +4100,7 @@ func (x *Watcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watcher.ProtoReflect.Descriptor instead.
 func (*Watcher) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{48}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Watcher) GetUid() string {
@@ -3823,7 +4126,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_history_message_v1_history_proto_msgTypes[49]
+	mi := &file_history_message_v1_history_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3835,7 +4138,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[49]
+	mi := &file_history_message_v1_history_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3848,7 +4151,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{49}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WatchResponse) GetChanges() []*Change {
@@ -3878,7 +4181,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_history_message_v1_history_proto_msgTypes[50]
+	mi := &file_history_message_v1_history_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3890,7 +4193,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_history_message_v1_history_proto_msgTypes[50]
+	mi := &file_history_message_v1_history_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3903,7 +4206,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_history_message_v1_history_proto_rawDescGZIP(), []int{50}
+	return file_history_message_v1_history_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Change) GetUid() string {
@@ -4151,7 +4454,28 @@ const file_history_message_v1_history_proto_rawDesc = "" +
 	"\n" +
 	"watched_ms\x18\x01 \x01(\x03R\twatchedMs\x12\x14\n" +
 	"\x05plays\x18\x02 \x01(\x03R\x05plays\x12\x1a\n" +
-	"\bviewings\x18\x03 \x01(\x03R\bviewings\"\xa7\x01\n" +
+	"\bviewings\x18\x03 \x01(\x03R\bviewings\"\x7f\n" +
+	"\rCountsRequest\x124\n" +
+	"\aobjects\x18\x01 \x03(\v2\x1a.history.message.v1.ObjectR\aobjects\x12\x1b\n" +
+	"\tsince_day\x18\x02 \x01(\rR\bsinceDay\x12\x1b\n" +
+	"\tuntil_day\x18\x03 \x01(\rR\buntilDay\"H\n" +
+	"\x0eCountsResponse\x126\n" +
+	"\x05items\x18\x01 \x03(\v2 .history.message.v1.ObjectCountsR\x05items\"\xe3\x01\n" +
+	"\fObjectCounts\x122\n" +
+	"\x06object\x18\x01 \x01(\v2\x1a.history.message.v1.ObjectR\x06object\x12\x18\n" +
+	"\acounted\x18\x02 \x01(\bR\acounted\x123\n" +
+	"\x05total\x18\x03 \x01(\v2\x1d.history.message.v1.CountsSumR\x05total\x121\n" +
+	"\x04days\x18\x04 \x03(\v2\x1d.history.message.v1.CountsDayR\x04days\x12\x1d\n" +
+	"\n" +
+	"through_ms\x18\x05 \x01(\x03R\tthroughMs\"Z\n" +
+	"\tCountsSum\x12\x14\n" +
+	"\x05plays\x18\x01 \x01(\x03R\x05plays\x12\x18\n" +
+	"\aviewers\x18\x02 \x01(\x03R\aviewers\x12\x1d\n" +
+	"\n" +
+	"watched_ms\x18\x03 \x01(\x03R\twatchedMs\"N\n" +
+	"\tCountsDay\x12\x10\n" +
+	"\x03day\x18\x01 \x01(\rR\x03day\x12/\n" +
+	"\x03sum\x18\x02 \x01(\v2\x1d.history.message.v1.CountsSumR\x03sum\"\xa7\x01\n" +
 	"\rDeleteRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x124\n" +
 	"\aobjects\x18\x02 \x03(\v2\x1a.history.message.v1.ObjectR\aobjects\x12\x13\n" +
@@ -4300,7 +4624,7 @@ func file_history_message_v1_history_proto_rawDescGZIP() []byte {
 }
 
 var file_history_message_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_history_message_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_history_message_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_history_message_v1_history_proto_goTypes = []any{
 	(Kind)(0),                   // 0: history.message.v1.Kind
 	(Status)(0),                 // 1: history.message.v1.Status
@@ -4333,41 +4657,46 @@ var file_history_message_v1_history_proto_goTypes = []any{
 	(*StatsResponse)(nil),       // 28: history.message.v1.StatsResponse
 	(*StatsBucket)(nil),         // 29: history.message.v1.StatsBucket
 	(*StatsSum)(nil),            // 30: history.message.v1.StatsSum
-	(*DeleteRequest)(nil),       // 31: history.message.v1.DeleteRequest
-	(*DeleteResponse)(nil),      // 32: history.message.v1.DeleteResponse
-	(*MarkRequest)(nil),         // 33: history.message.v1.MarkRequest
-	(*MarkedObject)(nil),        // 34: history.message.v1.MarkedObject
-	(*MarkResponse)(nil),        // 35: history.message.v1.MarkResponse
-	(*ClearRequest)(nil),        // 36: history.message.v1.ClearRequest
-	(*ClearResponse)(nil),       // 37: history.message.v1.ClearResponse
-	(*ImportedRecord)(nil),      // 38: history.message.v1.ImportedRecord
-	(*ImportRequest)(nil),       // 39: history.message.v1.ImportRequest
-	(*ImportResponse)(nil),      // 40: history.message.v1.ImportResponse
-	(*SearchRequest)(nil),       // 41: history.message.v1.SearchRequest
-	(*SearchResponse)(nil),      // 42: history.message.v1.SearchResponse
-	(*ContinueRequest)(nil),     // 43: history.message.v1.ContinueRequest
-	(*ContinueResponse)(nil),    // 44: history.message.v1.ContinueResponse
-	(*DismissRequest)(nil),      // 45: history.message.v1.DismissRequest
-	(*DismissResponse)(nil),     // 46: history.message.v1.DismissResponse
-	(*Settings)(nil),            // 47: history.message.v1.Settings
-	(*GetSettingsRequest)(nil),  // 48: history.message.v1.GetSettingsRequest
-	(*GetSettingsResponse)(nil), // 49: history.message.v1.GetSettingsResponse
-	(*PutSettingsRequest)(nil),  // 50: history.message.v1.PutSettingsRequest
-	(*PutSettingsResponse)(nil), // 51: history.message.v1.PutSettingsResponse
-	(*WatchRequest)(nil),        // 52: history.message.v1.WatchRequest
-	(*Watcher)(nil),             // 53: history.message.v1.Watcher
-	(*WatchResponse)(nil),       // 54: history.message.v1.WatchResponse
-	(*Change)(nil),              // 55: history.message.v1.Change
-	nil,                         // 56: history.message.v1.Heartbeat.MetaEntry
-	nil,                         // 57: history.message.v1.Item.MetaEntry
-	nil,                         // 58: history.message.v1.MarkedObject.MetaEntry
-	(*Object)(nil),              // 59: history.message.v1.Object
-	(State)(0),                  // 60: history.message.v1.State
-	(*Record)(nil),              // 61: history.message.v1.Record
+	(*CountsRequest)(nil),       // 31: history.message.v1.CountsRequest
+	(*CountsResponse)(nil),      // 32: history.message.v1.CountsResponse
+	(*ObjectCounts)(nil),        // 33: history.message.v1.ObjectCounts
+	(*CountsSum)(nil),           // 34: history.message.v1.CountsSum
+	(*CountsDay)(nil),           // 35: history.message.v1.CountsDay
+	(*DeleteRequest)(nil),       // 36: history.message.v1.DeleteRequest
+	(*DeleteResponse)(nil),      // 37: history.message.v1.DeleteResponse
+	(*MarkRequest)(nil),         // 38: history.message.v1.MarkRequest
+	(*MarkedObject)(nil),        // 39: history.message.v1.MarkedObject
+	(*MarkResponse)(nil),        // 40: history.message.v1.MarkResponse
+	(*ClearRequest)(nil),        // 41: history.message.v1.ClearRequest
+	(*ClearResponse)(nil),       // 42: history.message.v1.ClearResponse
+	(*ImportedRecord)(nil),      // 43: history.message.v1.ImportedRecord
+	(*ImportRequest)(nil),       // 44: history.message.v1.ImportRequest
+	(*ImportResponse)(nil),      // 45: history.message.v1.ImportResponse
+	(*SearchRequest)(nil),       // 46: history.message.v1.SearchRequest
+	(*SearchResponse)(nil),      // 47: history.message.v1.SearchResponse
+	(*ContinueRequest)(nil),     // 48: history.message.v1.ContinueRequest
+	(*ContinueResponse)(nil),    // 49: history.message.v1.ContinueResponse
+	(*DismissRequest)(nil),      // 50: history.message.v1.DismissRequest
+	(*DismissResponse)(nil),     // 51: history.message.v1.DismissResponse
+	(*Settings)(nil),            // 52: history.message.v1.Settings
+	(*GetSettingsRequest)(nil),  // 53: history.message.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil), // 54: history.message.v1.GetSettingsResponse
+	(*PutSettingsRequest)(nil),  // 55: history.message.v1.PutSettingsRequest
+	(*PutSettingsResponse)(nil), // 56: history.message.v1.PutSettingsResponse
+	(*WatchRequest)(nil),        // 57: history.message.v1.WatchRequest
+	(*Watcher)(nil),             // 58: history.message.v1.Watcher
+	(*WatchResponse)(nil),       // 59: history.message.v1.WatchResponse
+	(*Change)(nil),              // 60: history.message.v1.Change
+	nil,                         // 61: history.message.v1.Heartbeat.MetaEntry
+	nil,                         // 62: history.message.v1.Item.MetaEntry
+	nil,                         // 63: history.message.v1.MarkedObject.MetaEntry
+	(*Object)(nil),              // 64: history.message.v1.Object
+	(State)(0),                  // 65: history.message.v1.State
+	(*Record)(nil),              // 66: history.message.v1.Record
 }
 var file_history_message_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.message.v1.Heartbeat.kind:type_name -> history.message.v1.Kind
-	56, // 1: history.message.v1.Heartbeat.meta:type_name -> history.message.v1.Heartbeat.MetaEntry
+	61, // 1: history.message.v1.Heartbeat.meta:type_name -> history.message.v1.Heartbeat.MetaEntry
 	6,  // 2: history.message.v1.Heartbeat.day:type_name -> history.message.v1.DayCheck
 	5,  // 3: history.message.v1.ApplyRequest.heartbeats:type_name -> history.message.v1.Heartbeat
 	2,  // 4: history.message.v1.ApplyRequest.ack:type_name -> history.message.v1.Ack
@@ -4379,55 +4708,61 @@ var file_history_message_v1_history_proto_depIdxs = []int32{
 	9,  // 10: history.message.v1.ApplyStreamRequest.batch:type_name -> history.message.v1.ApplyRequest
 	13, // 11: history.message.v1.ApplyStreamRequest.traced:type_name -> history.message.v1.TracedHeartbeat
 	10, // 12: history.message.v1.ApplyStreamResponse.result:type_name -> history.message.v1.ApplyResponse
-	59, // 13: history.message.v1.Item.object:type_name -> history.message.v1.Object
-	60, // 14: history.message.v1.Item.state:type_name -> history.message.v1.State
-	57, // 15: history.message.v1.Item.meta:type_name -> history.message.v1.Item.MetaEntry
+	64, // 13: history.message.v1.Item.object:type_name -> history.message.v1.Object
+	65, // 14: history.message.v1.Item.state:type_name -> history.message.v1.State
+	62, // 15: history.message.v1.Item.meta:type_name -> history.message.v1.Item.MetaEntry
 	16, // 16: history.message.v1.Item.next:type_name -> history.message.v1.NextPart
 	15, // 17: history.message.v1.ListResponse.items:type_name -> history.message.v1.Item
-	61, // 18: history.message.v1.ListResponse.records:type_name -> history.message.v1.Record
+	66, // 18: history.message.v1.ListResponse.records:type_name -> history.message.v1.Record
 	19, // 19: history.message.v1.ListResponse.summaries:type_name -> history.message.v1.Summary
-	59, // 20: history.message.v1.Summary.object:type_name -> history.message.v1.Object
-	59, // 21: history.message.v1.PointsRequest.objects:type_name -> history.message.v1.Object
+	64, // 20: history.message.v1.Summary.object:type_name -> history.message.v1.Object
+	64, // 21: history.message.v1.PointsRequest.objects:type_name -> history.message.v1.Object
 	15, // 22: history.message.v1.PointsResponse.items:type_name -> history.message.v1.Item
 	15, // 23: history.message.v1.ChangesResponse.items:type_name -> history.message.v1.Item
-	59, // 24: history.message.v1.ChangesResponse.removed:type_name -> history.message.v1.Object
-	47, // 25: history.message.v1.ChangesResponse.settings:type_name -> history.message.v1.Settings
-	59, // 26: history.message.v1.ViewingsRequest.object:type_name -> history.message.v1.Object
+	64, // 24: history.message.v1.ChangesResponse.removed:type_name -> history.message.v1.Object
+	52, // 25: history.message.v1.ChangesResponse.settings:type_name -> history.message.v1.Settings
+	64, // 26: history.message.v1.ViewingsRequest.object:type_name -> history.message.v1.Object
 	26, // 27: history.message.v1.ViewingsResponse.sessions:type_name -> history.message.v1.Session
-	60, // 28: history.message.v1.Session.state:type_name -> history.message.v1.State
+	65, // 28: history.message.v1.Session.state:type_name -> history.message.v1.State
 	3,  // 29: history.message.v1.StatsRequest.by:type_name -> history.message.v1.StatsBy
 	29, // 30: history.message.v1.StatsResponse.buckets:type_name -> history.message.v1.StatsBucket
 	30, // 31: history.message.v1.StatsResponse.total:type_name -> history.message.v1.StatsSum
 	30, // 32: history.message.v1.StatsResponse.undated:type_name -> history.message.v1.StatsSum
-	59, // 33: history.message.v1.StatsBucket.object:type_name -> history.message.v1.Object
+	64, // 33: history.message.v1.StatsBucket.object:type_name -> history.message.v1.Object
 	30, // 34: history.message.v1.StatsBucket.sum:type_name -> history.message.v1.StatsSum
-	59, // 35: history.message.v1.DeleteRequest.objects:type_name -> history.message.v1.Object
-	34, // 36: history.message.v1.MarkRequest.objects:type_name -> history.message.v1.MarkedObject
-	4,  // 37: history.message.v1.MarkRequest.mark:type_name -> history.message.v1.Mark
-	59, // 38: history.message.v1.MarkedObject.object:type_name -> history.message.v1.Object
-	58, // 39: history.message.v1.MarkedObject.meta:type_name -> history.message.v1.MarkedObject.MetaEntry
-	1,  // 40: history.message.v1.MarkResponse.statuses:type_name -> history.message.v1.Status
-	15, // 41: history.message.v1.MarkResponse.records:type_name -> history.message.v1.Item
-	59, // 42: history.message.v1.ImportedRecord.object:type_name -> history.message.v1.Object
-	61, // 43: history.message.v1.ImportedRecord.record:type_name -> history.message.v1.Record
-	38, // 44: history.message.v1.ImportRequest.records:type_name -> history.message.v1.ImportedRecord
-	1,  // 45: history.message.v1.ImportResponse.statuses:type_name -> history.message.v1.Status
-	8,  // 46: history.message.v1.ImportResponse.refusals:type_name -> history.message.v1.Refusal
-	15, // 47: history.message.v1.SearchResponse.items:type_name -> history.message.v1.Item
-	15, // 48: history.message.v1.ContinueResponse.items:type_name -> history.message.v1.Item
-	59, // 49: history.message.v1.DismissRequest.objects:type_name -> history.message.v1.Object
-	47, // 50: history.message.v1.GetSettingsResponse.settings:type_name -> history.message.v1.Settings
-	47, // 51: history.message.v1.PutSettingsResponse.settings:type_name -> history.message.v1.Settings
-	53, // 52: history.message.v1.WatchRequest.added:type_name -> history.message.v1.Watcher
-	53, // 53: history.message.v1.WatchRequest.removed:type_name -> history.message.v1.Watcher
-	55, // 54: history.message.v1.WatchResponse.changes:type_name -> history.message.v1.Change
-	15, // 55: history.message.v1.Change.items:type_name -> history.message.v1.Item
-	59, // 56: history.message.v1.Change.removed:type_name -> history.message.v1.Object
-	57, // [57:57] is the sub-list for method output_type
-	57, // [57:57] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	64, // 35: history.message.v1.CountsRequest.objects:type_name -> history.message.v1.Object
+	33, // 36: history.message.v1.CountsResponse.items:type_name -> history.message.v1.ObjectCounts
+	64, // 37: history.message.v1.ObjectCounts.object:type_name -> history.message.v1.Object
+	34, // 38: history.message.v1.ObjectCounts.total:type_name -> history.message.v1.CountsSum
+	35, // 39: history.message.v1.ObjectCounts.days:type_name -> history.message.v1.CountsDay
+	34, // 40: history.message.v1.CountsDay.sum:type_name -> history.message.v1.CountsSum
+	64, // 41: history.message.v1.DeleteRequest.objects:type_name -> history.message.v1.Object
+	39, // 42: history.message.v1.MarkRequest.objects:type_name -> history.message.v1.MarkedObject
+	4,  // 43: history.message.v1.MarkRequest.mark:type_name -> history.message.v1.Mark
+	64, // 44: history.message.v1.MarkedObject.object:type_name -> history.message.v1.Object
+	63, // 45: history.message.v1.MarkedObject.meta:type_name -> history.message.v1.MarkedObject.MetaEntry
+	1,  // 46: history.message.v1.MarkResponse.statuses:type_name -> history.message.v1.Status
+	15, // 47: history.message.v1.MarkResponse.records:type_name -> history.message.v1.Item
+	64, // 48: history.message.v1.ImportedRecord.object:type_name -> history.message.v1.Object
+	66, // 49: history.message.v1.ImportedRecord.record:type_name -> history.message.v1.Record
+	43, // 50: history.message.v1.ImportRequest.records:type_name -> history.message.v1.ImportedRecord
+	1,  // 51: history.message.v1.ImportResponse.statuses:type_name -> history.message.v1.Status
+	8,  // 52: history.message.v1.ImportResponse.refusals:type_name -> history.message.v1.Refusal
+	15, // 53: history.message.v1.SearchResponse.items:type_name -> history.message.v1.Item
+	15, // 54: history.message.v1.ContinueResponse.items:type_name -> history.message.v1.Item
+	64, // 55: history.message.v1.DismissRequest.objects:type_name -> history.message.v1.Object
+	52, // 56: history.message.v1.GetSettingsResponse.settings:type_name -> history.message.v1.Settings
+	52, // 57: history.message.v1.PutSettingsResponse.settings:type_name -> history.message.v1.Settings
+	58, // 58: history.message.v1.WatchRequest.added:type_name -> history.message.v1.Watcher
+	58, // 59: history.message.v1.WatchRequest.removed:type_name -> history.message.v1.Watcher
+	60, // 60: history.message.v1.WatchResponse.changes:type_name -> history.message.v1.Change
+	15, // 61: history.message.v1.Change.items:type_name -> history.message.v1.Item
+	64, // 62: history.message.v1.Change.removed:type_name -> history.message.v1.Object
+	63, // [63:63] is the sub-list for method output_type
+	63, // [63:63] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_history_message_v1_history_proto_init() }
@@ -4444,7 +4779,7 @@ func file_history_message_v1_history_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_message_v1_history_proto_rawDesc), len(file_history_message_v1_history_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   54,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
