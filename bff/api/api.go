@@ -115,10 +115,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		requests: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "playhead_api_requests_total", Help: "Requests answered, by route and status.",
 		}, []string{"route", "status"}),
-		seconds: auto.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "playhead_api_request_seconds", Help: "Time to answer a request, by route.",
-			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
-		}, []string{"route"}),
+		seconds: auto.NewHistogramVec(trace.Latency("playhead_api_request_seconds", "Time to answer a request, by route."), []string{"route"}),
 		beats: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "playhead_api_heartbeats_total", Help: "Heartbeats answered, by what became of them.",
 		}, []string{"status"}),

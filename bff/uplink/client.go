@@ -21,6 +21,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trace"
 )
 
 // Config describes the instances of history-service and the batching. Zero values take the defaults; Services
@@ -120,10 +121,7 @@ func newMetrics(reg prometheus.Registerer, c *Client) *metrics {
 		Name: "playhead_uplink_instances", Help: "Instances of history-service that are up.",
 	}, func() float64 { return float64(len(c.table.Load().up)) })
 	histogram := func(name, help string) prometheus.Histogram {
-		return auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "playhead_uplink_" + name + "_seconds", Help: help,
-			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
-		})
+		return auto.NewHistogram(trace.Latency("playhead_uplink_"+name+"_seconds", help))
 	}
 	return &metrics{
 		waits:     histogram("wait", "Time for which the oldest heartbeats of a batch waited at the edge."),

@@ -339,13 +339,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		messages:    auto.NewCounterVec(options("messages", "Messages, by what was answered."), []string{"answer"}),
 		beats:       auto.NewCounterVec(options("heartbeats", "Heartbeats answered, by what became of them."), []string{"status"}),
 		closed:      auto.NewCounterVec(options("closed_connections", "Connections ended, by the status of the first who closed; 1006 is none."), []string{"code"}),
-		seconds: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "playhead_ws_answer_seconds", Help: "Time from a whole message to its answer.",
-			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
-		}),
-		pushes:    auto.NewCounter(options("pushes", "Changes that players took.")),
-		resyncs:   auto.NewCounter(options("pushed_resyncs", "Changes that players took which say to read again.")),
-		coalesced: auto.NewCounter(options("coalesced_changes", "Changes that joined others on a connection which had not taken these yet.")),
+		seconds:     auto.NewHistogram(trace.Latency("playhead_ws_answer_seconds", "Time from a whole message to its answer.")),
+		pushes:      auto.NewCounter(options("pushes", "Changes that players took.")),
+		resyncs:     auto.NewCounter(options("pushed_resyncs", "Changes that players took which say to read again.")),
+		coalesced:   auto.NewCounter(options("coalesced_changes", "Changes that joined others on a connection which had not taken these yet.")),
 	}
 	for _, answer := range []string{invalid, tooLarge, rateLimited, unavailable, timeout, internal} {
 		m.messages.WithLabelValues(answer)

@@ -133,10 +133,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	log, reg := cfg.Logger, cfg.Registry
-	s := &Server{cfg: cfg, seconds: promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
-		Name: "playhead_rpc_request_seconds", Help: "Time to answer a gRPC call, or a batch of a stream, by method.",
-		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
-	}, []string{"method"})}
+	s := &Server{cfg: cfg, seconds: promauto.With(reg).NewHistogramVec(trace.Latency(
+		"playhead_rpc_request_seconds", "Time to answer a gRPC call, or a batch of a stream, by method.",
+	), []string{"method"})}
 	s.batches = s.seconds.WithLabelValues("ApplyStream")
 	var err error
 	s.days, err = firstday.New(firstday.Config{Days: cfg.Days, Announcer: cfg.Announcer, Now: cfg.Now, Logger: log, Registry: reg})

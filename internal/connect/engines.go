@@ -244,10 +244,7 @@ func (e *Engines) Judge(ctx context.Context) error {
 
 // Register adds gauges of unavailable and misconfigured engines, labelled by engine.
 func (e *Engines) Register(reg prometheus.Registerer) {
-	seconds := promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
-		Name: "playhead_engine_call_seconds", Help: "Time of a call to an engine, by operation.",
-		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
-	}, []string{"engine", "operation"})
+	seconds := promauto.With(reg).NewHistogramVec(trace.Latency("playhead_engine_call_seconds", "Time of a call to an engine, by operation."), []string{"engine", "operation"})
 	for _, one := range e.all {
 		one.seconds = seconds.MustCurryWith(prometheus.Labels{"engine": one.name})
 		if !one.shows {

@@ -254,6 +254,14 @@ func ID(ctx context.Context) string {
 	return ""
 }
 
+// Latency returns the options of a latency histogram in seconds: classic buckets from 0.5 ms to 5 s, and native ones.
+func Latency(name, help string) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{
+		Name: name, Help: help,
+		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
+	}
+}
+
 // Observe adds a duration to a latency histogram, with the trace id of ctx as its exemplar.
 func Observe(ctx context.Context, o prometheus.Observer, took time.Duration) {
 	observe(o, took, ID(ctx))
