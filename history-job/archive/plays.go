@@ -53,14 +53,6 @@ func (a *Archiver) note(ctx context.Context, b *batch) (again []history.Key) {
 	return again
 }
 
-// present returns the record of an entry after the user's clear marks, nil if it has none.
-func present(k history.Key, e *history.Entry) *history.Record {
-	if k.IsUser() {
-		return nil
-	}
-	return e.Record.After(e.User.ClearedAt(k.Object.Type))
-}
-
 // untold moves the keys with messages to send from a batch that was put into one of their own. A key that the cache
 // lacks may have some in the archive.
 func (a *Archiver) untold(b *batch) (owing batch) {

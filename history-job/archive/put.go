@@ -42,6 +42,14 @@ func (a *Archiver) putUsers(ctx context.Context, b *batch) error {
 	}})
 }
 
+// present returns the record of an entry after the user's clear marks, nil if it has none.
+func present(k history.Key, e *history.Entry) *history.Record {
+	if k.IsUser() {
+		return nil
+	}
+	return e.Record.After(e.User.ClearedAt(k.Object.Type))
+}
+
 // put archives records. A record that the cache lacks is only counted: its absence does not imply a delete.
 func (a *Archiver) put(ctx context.Context, b *batch) error {
 	var records batch
@@ -50,7 +58,7 @@ func (a *Archiver) put(ctx context.Context, b *batch) error {
 		if k.IsUser() {
 			continue
 		}
-		r := e.Record.After(e.User.ClearedAt(k.Object.Type))
+		r := present(k, &e)
 		if r == nil {
 			a.metrics.missing.Inc()
 			continue
@@ -112,11 +120,10 @@ func (a *Archiver) publishCounts(ctx context.Context, b *batch) error {
 	var unsent []count.Statement
 	for i, e := range b.entries {
 		k := b.keys[i]
-		if k.IsUser() || !a.cfg.Counted.Has(k.Object.Type) {
+		if !a.cfg.Counted.Has(k.Object.Type) {
 			continue
 		}
-		cleared := e.User.ClearedAt(k.Object.Type)
-		if r := e.Record.After(cleared); r != nil {
+		if r := present(k, &e); r != nil {
 			if s, ok := count.Of(k, r); ok {
 				keys, unsent = append(keys, k), append(unsent, s)
 			}

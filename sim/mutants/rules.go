@@ -289,7 +289,7 @@ var mutants = []mutant{
 	{name: "relied-clear", rule: "a service does not remember a clear that a delete relies on", edits: []edit{{decide, "Status_STATUS_CLEARED {\n\t\tw.states.Relied(", "Status_STATUS_CLEARED && w == nil {\n\t\tw.states.Relied("}}},
 	{name: "no-switches", rule: "a service does not restore a switch", edits: []edit{{states, "\ts.remember(change{uid: uid, pause: to}, begun)\n", "\t_ = begun\n"}}},
 	{name: "pause-cold", rule: "a switch of a cold user ignores the archive", edits: []edit{{points, "return entries[0].User, nil", "return history.User{Cleared: entries[0].User.Cleared, Warm: true}, nil"}}},
-	{name: "put-cleared", rule: "the job puts cleared records", equivalent: "the archive hides records that its clear marks cover, and every reader applies the cache's.", edits: []edit{{jobPut, "r := e.Record.After(e.User.ClearedAt(k.Object.Type))", "r := e.Record"}}},
+	{name: "put-cleared", rule: "the job puts cleared records", equivalent: "the archive hides records that its clear marks cover, and every reader applies the cache's.", edits: []edit{{jobPut, "r := present(k, &e)\n", "r := e.Record\n"}}},
 	{name: "fold-cleared", rule: "the job merges cleared records in", equivalent: "the archive applies its own clear marks, and readers the cache's; only the bounds of records could tell.", edits: []edit{{jobFold, "history.Merge(e.Record, u.Cut(old.Record, o.Type))", "history.Merge(e.Record, old.Record)"}}},
 	{name: "peaks-at", rule: "a delete keeps the position of its own millisecond", edits: []edit{{merge, "r.Peaks[0].At <= r.RemovedAt", "r.Peaks[0].At < r.RemovedAt"}}},
 	{name: "plays-at", rule: "a delete keeps plays of its own millisecond", edits: []edit{{play, "if s.At <= at {", "if s.At < at {"}}},
