@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/count"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // Counters implements [count.Counters] in a table of its own. An object's row has the totals, and a mark of each user.
@@ -66,9 +66,7 @@ func countUserRow(uid string) []byte {
 
 // shareOf returns the row of a user of an object whose first row is full.
 func shareOf(uid string) int {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(uid))
-	return 1 + int(h.Sum32()%(count.MaxRows-1))
+	return 1 + int(history.BucketOf(uid))%(count.MaxRows-1)
 }
 
 // Count implements [count.Counters].
@@ -153,37 +151,37 @@ func (j *counting) inRow(ctx context.Context, n int, indexes []int) (elsewhere [
 	for _, i := range indexes {
 		uids[j.statements[i].UID] = true
 	}
-	for range maxCountTries {
+	err = untilWon(ctx, func() (won bool, err error) {
 		r, err := j.read(ctx, countRow(j.object, n), slices.Sorted(maps.Keys(uids)))
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		change := rowChange{counting: j, countedRow: r, first: n == 0}
 		if elsewhere, err = change.collect(ctx, indexes); err != nil {
-			return nil, err
+			return false, err
 		}
-		won, err := change.put(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if won {
+		if won, err = change.put(ctx); won && err == nil {
 			change.report(indexes)
-			return elsewhere, nil
 		}
-		if err := pauseFor(ctx, rand.N(20*time.Millisecond)); err != nil {
-			return nil, err
-		}
+		return won, err
+	})
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("%w: the row is changed by others again and again", history.ErrUnavailable)
+	return elsewhere, nil
 }
 
-func pauseFor(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", history.ErrUnavailable, ctx.Err())
+// untilWon tries again while others change the row between its read and its check-and-put.
+func untilWon(ctx context.Context, try func() (won bool, err error)) error {
+	for range maxCountTries {
+		if won, err := try(); won || err != nil {
+			return err
+		}
+		if !run.Sleep(ctx, rand.N(20*time.Millisecond)) {
+			return fmt.Errorf("%w: %w", history.ErrUnavailable, ctx.Err())
+		}
 	}
+	return fmt.Errorf("%w: the row is changed by others again and again", history.ErrUnavailable)
 }
 
 // countedRow is a row as read: the totals, and the marks of some users.
@@ -538,33 +536,27 @@ func (c *Counters) erase(ctx context.Context, uid string, until int64) error {
 // eraseIn removes a user's mark from a row, and reports whether the row is full. It changes the row even without a mark,
 // so that a count under way reads again, and learns of the erasure.
 func (c *Counters) eraseIn(ctx context.Context, key []byte, uid string, until int64) (full bool, err error) {
-	for range maxCountTries {
+	err = untilWon(ctx, func() (won bool, err error) {
 		r, err := c.read(ctx, key, []string{uid})
 		if errors.Is(err, history.ErrPermanent) { // nothing is counted in this row
+			full = true
 			return true, c.deleteMark(ctx, key, uid)
 		}
 		if err != nil {
 			return false, err
 		}
+		full = r.row.Full
 		var marks map[string][]byte
 		m, there := r.marks[uid]
 		if there = there && (m.CellTime <= until || r.damaged[uid] != nil); there {
 			marks = map[string][]byte{uid: {}} // HBase wants a value
 		}
-		won, err := c.replace(ctx, &r, marks)
-		switch {
-		case err != nil:
-			return false, err
-		case won && there: // a later mark has a later time
-			return r.row.Full, c.deleteMark(ctx, key, uid, hrpc.TimestampUint64(r.row.Version))
-		case won:
-			return r.row.Full, nil
+		if won, err = c.replace(ctx, &r, marks); won && there && err == nil { // a later mark has a later time
+			err = c.deleteMark(ctx, key, uid, hrpc.TimestampUint64(r.row.Version))
 		}
-		if err := pauseFor(ctx, rand.N(20*time.Millisecond)); err != nil {
-			return false, err
-		}
-	}
-	return false, fmt.Errorf("%w: the row is changed by others again and again", history.ErrUnavailable)
+		return won, err
+	})
+	return full, err
 }
 
 func (c *Counters) deleteMark(ctx context.Context, key []byte, uid string, until ...func(hrpc.Call) error) error {

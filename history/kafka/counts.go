@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"sync"
 
 	"github.com/playhead/playhead/history"
@@ -60,7 +59,7 @@ func (c *Counts) Publish(ctx context.Context, statements []count.Statement) (uns
 	}
 	byPartition := make([][]count.Statement, len(leaders))
 	for _, s := range statements {
-		p := partitionOf(s.Object, len(leaders))
+		p := int(history.BucketOf(s.Object.String())) % len(leaders)
 		byPartition[p] = append(byPartition[p], s)
 	}
 	var wg sync.WaitGroup
@@ -92,13 +91,6 @@ func (c *Counts) send(ctx context.Context, partition, leader int, statements []c
 		statements = statements[n:]
 	}
 	return nil, nil
-}
-
-// partitionOf returns the partition of an object: the 32-bit FNV-1a hash of its text, modulo their number.
-func partitionOf(o history.Object, partitions int) int {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(o.String()))
-	return int(h.Sum32()) % partitions
 }
 
 // Consume calls handle with each delivery of the group's partitions of this process, and commits it if handle returns
