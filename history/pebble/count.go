@@ -94,11 +94,7 @@ func (t *tally) row(o history.Object) (*count.Row, error) {
 	if r := t.rows[o]; r != nil {
 		return r, nil
 	}
-	var r count.Row
-	err := get(t.db.pebble, totalsKey(o), func(v []byte) (err error) {
-		r, err = count.ParseRow(v)
-		return err
-	})
+	r, err := t.db.countedRow(o)
 	if err != nil {
 		return nil, err
 	}
@@ -110,11 +106,7 @@ func (t *tally) mark(k history.Key) (*count.Mark, error) {
 	if m := t.marks[k]; m != nil {
 		return m, nil
 	}
-	var m count.Mark
-	err := get(t.db.pebble, appendKey(nil, spaceCounted, k), func(v []byte) (err error) {
-		m, err = count.ParseMark(v)
-		return err
-	})
+	m, err := t.db.countedMark(k)
 	if err != nil {
 		return nil, err
 	}
@@ -125,16 +117,14 @@ func (t *tally) mark(k history.Key) (*count.Mark, error) {
 func (t *tally) erasedUntil(uid string) (until int64, err error) {
 	until, ok := t.erased[uid]
 	if !ok {
-		err = get(t.db.pebble, appendUser(nil, spaceCounted, uid), func(v []byte) error {
-			until = parseErased(v)
-			return nil
-		})
+		until, err = t.db.erasedCounts(uid)
 		t.erased[uid] = until
 	}
 	return until, err
 }
 
-// store adds the changes to the batch. What was only read is written again.
+// store adds the changes to the batch. What was only read is written again: it may not be on disk yet, and the answer
+// relies on it.
 func (t *tally) store() error {
 	for k, m := range t.marks {
 		if m.CellTime == 0 {
@@ -150,6 +140,33 @@ func (t *tally) store() error {
 		}
 	}
 	return nil
+}
+
+// countedRow returns an object's row, zero for none.
+func (d *DB) countedRow(o history.Object) (r count.Row, err error) {
+	err = get(d.pebble, totalsKey(o), func(v []byte) (err error) {
+		r, err = count.ParseRow(v)
+		return err
+	})
+	return r, err
+}
+
+// countedMark returns the mark of a user and an object, zero for none.
+func (d *DB) countedMark(k history.Key) (m count.Mark, err error) {
+	err = get(d.pebble, appendKey(nil, spaceCounted, k), func(v []byte) (err error) {
+		m, err = count.ParseMark(v)
+		return err
+	})
+	return m, err
+}
+
+// erasedCounts returns the time up to which a user was erased, 0 if never.
+func (d *DB) erasedCounts(uid string) (until int64, err error) {
+	err = get(d.pebble, appendUser(nil, spaceCounted, uid), func(v []byte) error {
+		until = parseErased(v)
+		return nil
+	})
+	return until, err
 }
 
 // totalsKey returns the key of an object's totals.
@@ -172,14 +189,11 @@ func (c *Counters) Totals(ctx context.Context, objects []history.Object) ([]coun
 	all := make([]count.Totals, len(objects))
 	now := c.db.now()
 	for i, o := range objects {
-		err := get(c.db.pebble, totalsKey(o), func(v []byte) error {
-			r, err := count.ParseRow(v)
-			all[i] = r.Totals
-			return err
-		})
+		r, err := c.db.countedRow(o)
 		if err != nil {
 			return nil, fmt.Errorf("totals of %s: %w", o, err)
 		}
+		all[i] = r.Totals
 		all[i].Close(count.Closed(o, c.db.config.Rules, now))
 		all[i].Through = now
 	}
@@ -194,11 +208,8 @@ func (c *Counters) Marks(ctx context.Context, keys []history.Key) ([]count.Mark,
 	defer c.db.leave()
 	all := make([]count.Mark, len(keys))
 	for i, k := range keys {
-		err := get(c.db.pebble, appendKey(nil, spaceCounted, k), func(v []byte) (err error) {
-			all[i], err = count.ParseMark(v)
-			return err
-		})
-		if err != nil {
+		var err error
+		if all[i], err = c.db.countedMark(k); err != nil {
 			return nil, fmt.Errorf("mark of %s: %w", k.Private(), err)
 		}
 	}
@@ -244,8 +255,8 @@ func (c *Counters) Erase(ctx context.Context, uid string, until int64) error {
 	}
 	prefix := appendUser(nil, spaceCounted, uid)
 	err := c.update(ctx, durable, func(e *edit) error {
-		erased := int64(0)
-		if err := get(c.db.pebble, prefix, func(v []byte) error { erased = parseErased(v); return nil }); err != nil {
+		erased, err := c.db.erasedCounts(uid)
+		if err != nil {
 			return err
 		}
 		if err := set(e.batch, prefix, binary.BigEndian.AppendUint64(nil, uint64(max(erased, until)))); err != nil { //nolint:gosec // a time
