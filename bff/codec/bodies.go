@@ -25,10 +25,15 @@ func DecodeObjects(body []byte, limit int) ([]*historyv1.Object, error) {
 		}
 		d.strict()
 	}
+	d.some(objects)
+	return objects, d.in.End()
+}
+
+// some refuses a body without objects.
+func (d *decoder) some(objects []*historyv1.Object) {
 	if len(objects) == 0 {
 		d.in.Fail(history.Invalid("body.objects", "want at least one"))
 	}
-	return objects, d.in.End()
 }
 
 func (d *decoder) objects(limit int) (objects []*historyv1.Object) {
@@ -73,9 +78,7 @@ func (d *decoder) deletion(into *Deletion, name string, limit int) {
 	case "objects":
 		into.Objects = d.objects(limit)
 		d.strict()
-		if len(into.Objects) == 0 {
-			d.in.Fail(history.Invalid("body.objects", "want at least one"))
-		}
+		d.some(into.Objects)
 	case "type":
 		into.Type = d.objectType(name)
 	case "since":
@@ -131,9 +134,7 @@ func DecodeCounts(body []byte, limit int) (*historyv1.CountsRequest, error) {
 		}
 		d.strict()
 	}
-	if len(req.Objects) == 0 {
-		d.in.Fail(history.Invalid("body.objects", "want at least one"))
-	}
+	d.some(req.Objects)
 	return req, d.in.End()
 }
 
@@ -165,9 +166,7 @@ func DecodeDismissal(body []byte, limit int) (objects []*historyv1.Object, dismi
 		}
 		d.strict()
 	}
-	if len(objects) == 0 {
-		d.in.Fail(history.Invalid("body.objects", "want at least one"))
-	}
+	d.some(objects)
 	return objects, dismissed, d.in.End()
 }
 
