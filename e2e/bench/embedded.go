@@ -113,18 +113,24 @@ func (e *Embedded) turn(ctx context.Context, do func(*allInOne) (Figures, error)
 }
 
 func (a *allInOne) measure(ctx context.Context, l *Load, d Door, s Shape) (Figures, error) {
-	l.EndAt(time.Now().UnixMilli())
-	w, err := open(ctx, doors{rpc: a.rpc, http: a.http}, l, d, s)
-	if err != nil {
-		return nil, err
-	}
-	defer w.close()
-	t := &turn{load: l, work: w, meter: NewMeter(map[string]int{"all-in-one": a.PID()})}
-	f, err := t.acked(ctx)
+	f, t, err := a.acknowledged(ctx, l, d, s)
 	if err == nil && s.Rate == 0 {
 		err = t.archived(ctx, f, a.backlog)
 	}
 	return f, err
+}
+
+// acknowledged sends a load until it is acknowledged. The turn goes on.
+func (a *allInOne) acknowledged(ctx context.Context, l *Load, d Door, s Shape) (Figures, *turn, error) {
+	l.EndAt(time.Now().UnixMilli())
+	w, err := open(ctx, doors{rpc: a.rpc, http: a.http}, l, d, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer w.close()
+	t := &turn{load: l, work: w, meter: NewMeter(map[string]int{"all-in-one": a.PID()})}
+	f, err := t.acked(ctx)
+	return f, t, err
 }
 
 // quiet waits until the data size has not changed for eight seconds, at most half a minute, and returns it.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
@@ -277,15 +278,28 @@ type lastOf struct {
 
 func newLastOf(l *Load) lastOf { return lastOf{load: l, seen: make(map[history.Key]struct{})} }
 
-func (l *lastOf) of(beats []int32) []Cell {
-	clear(l.seen)
-	l.cells = l.cells[:0]
-	for _, b := range slices.Backward(beats) {
-		e := l.load.Event(int(b))
-		if _, ok := l.seen[e.Key]; !ok {
+// events yields the last event of each key, without metadata.
+func (l *lastOf) events(beats []int32) iter.Seq[history.Event] {
+	return func(yield func(history.Event) bool) {
+		clear(l.seen)
+		for _, b := range slices.Backward(beats) {
+			e := l.load.plan.Event(int(b))
+			if _, ok := l.seen[e.Key]; ok {
+				continue
+			}
 			l.seen[e.Key] = struct{}{}
-			l.cells = append(l.cells, CellOf(e.Key, e.Record()))
+			if !yield(e) {
+				return
+			}
 		}
+	}
+}
+
+func (l *lastOf) of(beats []int32) []Cell {
+	l.cells = l.cells[:0]
+	for e := range l.events(beats) {
+		e.Meta = l.load.metadata[e.Key.Object].record
+		l.cells = append(l.cells, CellOf(e.Key, e.Record()))
 	}
 	return l.cells
 }

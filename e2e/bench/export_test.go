@@ -10,7 +10,7 @@ import (
 
 // Fold returns the heartbeats of a batch that PostgreSQL's client sends.
 func Fold(l *Load, beats []int32) (keys []history.Key, at []int64) {
-	s := &pgSession{load: l, seen: make(map[history.Key]struct{})}
+	s := &pgSession{last: newLastOf(l)}
 	s.fold(beats)
 	for i, uid := range s.uid {
 		keys = append(keys, history.Key{UID: uid, Object: history.Object{ID: s.object[i], Type: uint32(s.typ[i])}}) //nolint:gosec // small

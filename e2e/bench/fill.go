@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/replay"
@@ -41,18 +40,18 @@ func (e *Embedded) MeasureFill(ctx context.Context, fill *Load, quick bool) (Fig
 		players := func(when string) (rate, p99, memory float64, err error) {
 			closed := NewLoad(named(when, LongViewings(beats)), payload)
 			open := NewLoad(named(when+"paced", LongViewings(paced)), payload)
-			f, err := a.acknowledged(ctx, closed, small)
+			f, _, err := a.acknowledged(ctx, closed, GRPC, small)
 			if err != nil {
 				return 0, 0, 0, err
 			}
-			g, err := a.acknowledged(ctx, open, fast)
+			g, _, err := a.acknowledged(ctx, open, GRPC, fast)
 			return f["rate"], g["p99"], max(f["memory"], g["memory"]), err
 		}
 		rate, p99, _, err := players("before")
 		if err != nil {
 			return nil, fmt.Errorf("before the fill: %w", err)
 		}
-		f, err := a.acknowledged(ctx, fill, small)
+		f, _, err := a.acknowledged(ctx, fill, GRPC, small)
 		if err != nil {
 			return nil, fmt.Errorf("the fill: %w", err)
 		}
@@ -63,16 +62,4 @@ func (e *Embedded) MeasureFill(ctx context.Context, fill *Load, quick bool) (Fig
 		f["after rate"], f["after p99"], f["fill memory"] = rateAfter/rate, p99After/p99, max(f["memory"], memory)
 		return f, nil
 	})
-}
-
-// acknowledged sends a load until it is acknowledged.
-func (a *allInOne) acknowledged(ctx context.Context, l *Load, s Shape) (Figures, error) {
-	l.EndAt(time.Now().UnixMilli())
-	w, err := open(ctx, doors{rpc: a.rpc, http: a.http}, l, GRPC, s)
-	if err != nil {
-		return nil, err
-	}
-	defer w.close()
-	t := &turn{load: l, work: w, meter: NewMeter(map[string]int{"all-in-one": a.PID()})}
-	return t.acked(ctx)
 }

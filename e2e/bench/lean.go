@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/jackc/pgx/v5"
@@ -27,8 +26,7 @@ ON CONFLICT (uid, object) DO UPDATE SET at = excluded.at, value = excluded.value
 type leanSession struct {
 	*pgx.Conn
 
-	load            *Load
-	seen            map[history.Key]struct{}
+	last            lastOf
 	uid, object, at []int64
 	value           [][]byte
 }
@@ -41,19 +39,13 @@ func (p *Postgres) openLean(ctx context.Context, l *Load) (Session, error) {
 	if _, err := c.Prepare(ctx, "lean", leanUpsert); err != nil {
 		return nil, fmt.Errorf("prepare: %w", err)
 	}
-	return &leanSession{Conn: c, load: l, seen: make(map[history.Key]struct{})}, nil
+	return &leanSession{Conn: c, last: newLastOf(l)}, nil
 }
 
 // Send stores the last heartbeat of each key of a batch in its own transaction.
 func (s *leanSession) Send(ctx context.Context, beats []int32) error {
-	clear(s.seen)
 	s.uid, s.object, s.at, s.value = s.uid[:0], s.object[:0], s.at[:0], s.value[:0]
-	for _, b := range slices.Backward(beats) {
-		e := s.load.plan.Event(int(b))
-		if _, ok := s.seen[e.Key]; ok {
-			continue
-		}
-		s.seen[e.Key] = struct{}{}
+	for e := range s.last.events(beats) {
 		s.uid = append(s.uid, number64(e.Key.UID))
 		s.object = append(s.object, number64(e.Key.Object.String()))
 		s.at = append(s.at, e.At)
@@ -66,7 +58,7 @@ func (s *leanSession) Send(ctx context.Context, beats []int32) error {
 func (s *leanSession) valueOf(e *history.Event) []byte {
 	v := binary.AppendVarint(nil, e.Position)
 	v = binary.AppendVarint(append(v, byte(e.Kind)), e.Duration)
-	for _, text := range []string{e.Session, e.Device, s.load.metadata[e.Key.Object].text} {
+	for _, text := range []string{e.Session, e.Device, s.last.load.metadata[e.Key.Object].text} {
 		v = append(binary.AppendUvarint(v, uint64(len(text))), text...)
 	}
 	return v

@@ -3,11 +3,8 @@ package bench
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/playhead/playhead/history"
 )
 
 // Postgres measures the usual alternative to Playhead: a table with a row per user and object, and an upsert that
@@ -110,8 +107,7 @@ func (p *Postgres) size(ctx context.Context, c *pgx.Conn, l *Load, f Figures) er
 // pgSession is a connection with its statement, and the reusable columns of a batch.
 type pgSession struct {
 	conn *pgx.Conn
-	load *Load
-	seen map[history.Key]struct{}
+	last lastOf
 
 	began, at, position, duration     []int64
 	typ                               []int32
@@ -129,7 +125,7 @@ func (p *Postgres) open(ctx context.Context, l *Load) (Session, error) {
 			return nil, fmt.Errorf("prepare %s: %w", name, err)
 		}
 	}
-	return &pgSession{conn: c, load: l, seen: make(map[history.Key]struct{})}, nil
+	return &pgSession{conn: c, last: newLastOf(l)}, nil
 }
 
 // Send stores a batch in its own transaction.
@@ -146,21 +142,15 @@ func (s *pgSession) Send(ctx context.Context, beats []int32) error {
 
 // fold takes the last heartbeat of each key of a batch.
 func (s *pgSession) fold(beats []int32) {
-	clear(s.seen)
 	s.began, s.at, s.position, s.duration, s.typ, s.kind = s.began[:0], s.at[:0], s.position[:0], s.duration[:0], s.typ[:0], s.kind[:0]
 	s.uid, s.object, s.session, s.device, s.met = s.uid[:0], s.object[:0], s.session[:0], s.device[:0], s.met[:0]
-	for _, b := range slices.Backward(beats) {
-		e := s.load.plan.Event(int(b))
-		if _, ok := s.seen[e.Key]; ok {
-			continue
-		}
-		s.seen[e.Key] = struct{}{}
+	for e := range s.last.events(beats) {
 		s.began = append(s.began, e.At-e.Position) // players name a viewing by its start
 		s.at, s.position, s.duration = append(s.at, e.At), append(s.position, e.Position), append(s.duration, e.Duration)
 		s.typ, s.kind = append(s.typ, int32(e.Key.Object.Type)), append(s.kind, int16(e.Kind)) //nolint:gosec // small
 		s.uid, s.object = append(s.uid, e.Key.UID), append(s.object, e.Key.Object.ID)
 		s.session, s.device = append(s.session, e.Session), append(s.device, e.Device)
-		s.met = append(s.met, s.load.metadata[e.Key.Object].text)
+		s.met = append(s.met, s.last.load.metadata[e.Key.Object].text)
 	}
 }
 
