@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -304,18 +303,8 @@ func (t *trial) startsOn(ctx context.Context) error {
 	}
 	s := t.stack
 	argv := s.product().Command("history-service", admin, append(s.cacheFlags(), "--listen", "127.0.0.1:0")...)
-	p, err := process.Start(argv[0], argv[1:]...)
-	if err != nil {
+	if err := refuses(argv, 20*time.Second, "maxmemory-policy allkeys-lru"); err != nil {
 		return err
-	}
-	defer p.Kill()
-	select {
-	case <-p.Done():
-	case <-time.After(20 * time.Second):
-		return errors.New("a service starts on a Redis that evicts")
-	}
-	if !strings.Contains(p.Log(), "maxmemory-policy allkeys-lru") {
-		return fmt.Errorf("a service that refuses Redis says %q", p.Log())
 	}
 	allowed, err := process.Start(argv[0], append(argv[1:], "--redis-allow-volatile")...)
 	if err != nil {

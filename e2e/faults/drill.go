@@ -304,6 +304,11 @@ func (s *stack) refusedWithout(ctx context.Context) error {
 		return err
 	}
 	argv := s.product().Command("history-job", admin, s.cacheFlags()...)
+	return refuses(argv, 30*time.Second, "grant 'playhead', 'RWC', '"+s.name+"'")
+}
+
+// refuses starts a command that must end within a time and say why.
+func refuses(argv []string, within time.Duration, want string) error {
 	p, err := process.Start(argv[0], argv[1:]...)
 	if err != nil {
 		return err
@@ -311,11 +316,11 @@ func (s *stack) refusedWithout(ctx context.Context) error {
 	defer p.Kill()
 	select {
 	case <-p.Done():
-	case <-time.After(30 * time.Second):
-		return fmt.Errorf("a job runs without rights: %s", p.Log())
+	case <-time.After(within):
+		return fmt.Errorf("%s runs, want a refusal with %q: %s", argv[0], want, p.Log())
 	}
-	if want := "grant 'playhead', 'RWC', '" + s.name + "'"; !strings.Contains(p.Log(), want) {
-		return fmt.Errorf("a job without rights says %q, want %q", lastLine(p.Log()), want)
+	if !strings.Contains(p.Log(), want) {
+		return fmt.Errorf("%s says %q, want %q", argv[0], lastLine(p.Log()), want)
 	}
 	return nil
 }
