@@ -136,7 +136,7 @@ func (k *keys) refresh() {
 	}
 }
 
-// sameKey compares public keys, all of which have this method.
+// sameKey compares public keys. All of their types have the method Equal.
 func sameKey(a, b crypto.PublicKey) bool {
 	k, ok := a.(interface {
 		Equal(other crypto.PublicKey) bool

@@ -184,7 +184,7 @@ func TestCountsRefuses(t *testing.T) {
 	})
 }
 
-// TestCountsAreShared: an object is read once a second at most, whoever asks with whatever others.
+// TestCountsAreShared: an object is read once a second at most, in any mix of requests.
 func TestCountsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := countingService(t)

@@ -71,7 +71,7 @@ type Config struct {
 	// allowed).
 	Authorize func(ctx context.Context) error
 	// OwnEdge is the secret user agent of an edge in this process, which logs its users' removals itself. The calls of
-	// other edges are logged here too: whoever has an edge's certificate cannot hide a removal.
+	// other edges are logged here too: a stolen edge certificate cannot hide a removal.
 	OwnEdge string
 	// Webhook notifies a backend of started, completed and removed objects. Nil disables it.
 	Webhook *webhook.Sender

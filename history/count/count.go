@@ -136,7 +136,7 @@ func (t Types) Has(typ uint32) bool { return t.all || t.types[typ] }
 // Any reports whether records of any type are counted.
 func (t Types) Any() bool { return t.all || len(t.types) > 0 }
 
-// Closed returns the last day of which nothing changes any more, at a time in Unix milliseconds. Records with plays up to
+// Closed returns the last closed day, whose totals are final, at a time in Unix milliseconds. Records with plays up to
 // then only have expired, or are about to.
 func Closed(o history.Object, b *history.Rulebook, now int64) history.Day {
 	return history.Day(b.Expired(o.Type, now) / (24 * 3600 * 1000))
