@@ -148,9 +148,9 @@ func (a *allInOne) quiet(ctx context.Context) int64 {
 }
 
 func (a *allInOne) backlog(ctx context.Context) (b backlog, err error) {
-	if b.held, err = Metric(ctx, a.admin, "playhead_aggregate_held_keys"); err != nil {
+	if b.held, err = process.Metric(ctx, a.admin, "playhead_aggregate_held_keys"); err != nil {
 		return b, err
 	}
-	b.puts, err = Metric(ctx, a.admin, "playhead_job_puts_total")
+	b.puts, err = process.Metric(ctx, a.admin, "playhead_job_puts_total")
 	return b, err
 }

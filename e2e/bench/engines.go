@@ -212,7 +212,7 @@ func (s *stack) counted(ctx context.Context) (Figures, error) {
 		"kafka bytes":    {s.serving, "playhead_kafka_published_bytes_total"},
 		"held":           {s.serving, "playhead_aggregate_held_keys"},
 	} {
-		n, err := Metric(ctx, at.admin, at.metric)
+		n, err := process.Metric(ctx, at.admin, at.metric)
 		f[figure], errs = n, append(errs, err)
 	}
 	return f, errors.Join(errs...)

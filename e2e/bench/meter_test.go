@@ -12,6 +12,7 @@ import (
 	"github.com/playhead/playhead/e2e/bench"
 	"github.com/playhead/playhead/e2e/engine"
 	"github.com/playhead/playhead/e2e/pipeline"
+	"github.com/playhead/playhead/e2e/process"
 )
 
 // meter measures the processor time of processes by name.
@@ -57,7 +58,7 @@ func (m meter) stop(b *testing.B) map[string]time.Duration {
 // metric reads a counter of a process: the sum of the series with the labels.
 func metric(b *testing.B, p *pipeline.Process, name string, labels ...string) float64 {
 	b.Helper()
-	v, err := bench.Metric(b.Context(), p.Admin, name, labels...)
+	v, err := process.Metric(b.Context(), p.Admin, name, labels...)
 	if err != nil {
 		b.Fatal(err)
 	}

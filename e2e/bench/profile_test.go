@@ -11,8 +11,8 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/playhead/playhead/e2e/bench"
 	"github.com/playhead/playhead/e2e/pipeline"
+	"github.com/playhead/playhead/e2e/process"
 )
 
 // profile writes CPU profiles of the services' first ten seconds, and Redis's command statistics, to the folder
@@ -29,7 +29,7 @@ func profile(b *testing.B, s *pipeline.Stack) (finish func()) {
 	var wg sync.WaitGroup
 	for name, p := range map[string]*pipeline.Process{"service": s.Services[0], "job": s.Jobs[0]} {
 		wg.Go(func() {
-			resp, err := bench.Get(b.Context(), "http://"+p.Admin+"/debug/pprof/profile?seconds=10")
+			resp, err := process.Get(b.Context(), "http://"+p.Admin+"/debug/pprof/profile?seconds=10")
 			if err != nil {
 				b.Error(err)
 				return

@@ -1,12 +1,10 @@
 package faults
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -212,33 +210,12 @@ func newUnit(log *slog.Logger, name, admin string, argv ...string) *unit {
 }
 
 // metric returns a metric of the current process, summed over its labels.
-func (u *unit) metric(ctx context.Context, name string) (sum float64, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+u.admin+"/metrics", nil)
+func (u *unit) metric(ctx context.Context, name string) (float64, error) {
+	v, err := process.Metric(ctx, u.admin, name)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%s: %w", u.name, err)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, fmt.Errorf("metrics of %s: %w", u.name, err)
-	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	found := false
-	for lines.Scan() {
-		label, value, _ := strings.Cut(lines.Text(), " ")
-		if base, _, _ := strings.Cut(label, "{"); base != name {
-			continue
-		}
-		v, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return 0, fmt.Errorf("metric %s of %s: %w", name, u.name, err)
-		}
-		sum, found = sum+v, true
-	}
-	if !found {
-		return 0, fmt.Errorf("%s has no metric %s: %w", u.name, name, lines.Err())
-	}
-	return sum, nil
+	return v, nil
 }
 
 func total(ctx context.Context, units []*unit, name string) (sum float64, err error) {
