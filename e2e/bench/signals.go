@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	watchedSize = 200_000 // heartbeats of a turn, of 147 players
-	scrapeEvery = time.Second
+	watchedSize = 200_000         // heartbeats of a turn, of 147 players
+	scrapeEvery = 5 * time.Second // more often than the usual 15 s
 )
 
 // Signals measures what watching costs an all-in-one under players on WebSockets. The turns are unwatched, or with a
-// collector for the default share of traces and a scrape each second. It prints the ratio of each figure, and what a
-// scrape takes.
+// collector for the default share of traces and a scrape each five seconds. It prints the ratio of each figure, and
+// what a scrape takes.
 func Signals(ctx context.Context, out io.Writer, o Options) error {
 	collector, err := newCollector(ctx)
 	if err != nil {
