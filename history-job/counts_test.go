@@ -171,26 +171,26 @@ func (w *world) sameCount(k history.Key) {
 	}
 }
 
-// sameTotals compares the plays of each object with the last statement of each user and removal, in the order of the
-// topic. It returns all plays.
+// sameTotals compares the plays of each object with what the topic says, in order: the last statement of each user, and
+// what earlier ones had up to its removal. It returns all plays.
 func (w *world) sameTotals(topic []count.Statement) (all int64) {
 	w.Helper()
-	type era struct {
-		key     history.Key
-		removed int64
-	}
-	last, newest := make(map[era]count.Statement), make(map[history.Key]int64)
+	last, want := make(map[history.Key]count.Statement), make(map[history.Object]int64)
 	for _, s := range topic {
-		k := s.Key()
-		newest[k] = max(newest[k], s.RemovedAt)
-		if e := (era{k, s.RemovedAt}); s.RemovedAt == newest[k] && s.CellTime > last[e].CellTime {
-			last[e] = s
+		was := last[s.Key()]
+		if s.RemovedAt < was.RemovedAt || s.RemovedAt == was.RemovedAt && s.CellTime <= was.CellTime {
+			continue
 		}
+		for _, p := range was.Played {
+			if p.At <= s.RemovedAt {
+				want[s.Object] += int64(p.Plays)
+			}
+		}
+		last[s.Key()] = s
 	}
-	want := make(map[history.Object]int64)
-	for e, s := range last {
+	for k, s := range last {
 		for _, p := range s.Played {
-			want[e.key.Object] += int64(p.Plays)
+			want[k.Object] += int64(p.Plays)
 		}
 	}
 	for n := range 6 {

@@ -1,20 +1,25 @@
 package history
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
-// Played is what a user played of an object on one UTC day.
+// Played is what a user played of an object up to a time.
 type Played struct {
-	Day     Day
+	At      int64 // last report of the plays and sessions, Unix milliseconds
 	Plays   uint64
 	Watched int64 // milliseconds
 }
 
 const dayMS = daySeconds * 1000
 
-// Played returns what the record has for each UTC day since its latest removal, in order of the days. A play counts
-// on the day of its last report at the end, and a session's watched time on the day of its last report. What no
-// longer fits into the record counts on the last day that it may be of. Restored content was played before the
-// removal, and is left out.
+// Day returns the UTC day.
+func (p Played) Day() Day { return Day(p.At / dayMS) }
+
+// Played returns what the record has since its latest removal, in order of time. A play has the time of its last report
+// at the end, and a session's watched time that of its last report. What no longer fits into the record has the
+// last time that it may be of. Restored content was played before the removal, and is left out.
 func (r *Record) Played() []Played {
 	if r.Restored {
 		r = r.cut(r.RemovedAt)
@@ -24,10 +29,9 @@ func (r *Record) Played() []Played {
 		if plays == 0 && watched == 0 {
 			return
 		}
-		day := Day(at / dayMS)
-		i, ok := slices.BinarySearchFunc(all, day, func(p Played, d Day) int { return int(p.Day - d) })
+		i, ok := slices.BinarySearchFunc(all, at, func(p Played, at int64) int { return cmp.Compare(p.At, at) })
 		if !ok {
-			all = slices.Insert(all, i, Played{Day: day})
+			all = slices.Insert(all, i, Played{At: at})
 		}
 		all[i].Plays += plays
 		all[i].Watched += watched

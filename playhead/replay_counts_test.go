@@ -57,7 +57,7 @@ func TestReplayCounts(t *testing.T) {
 		if errs := db.Archive().Put(t.Context(), []history.Cell{{Key: e.Key, Record: e.Record().Successor(nil)}}); errs != nil {
 			t.Fatal(errs)
 		}
-		s := count.Statement{UID: "ann", Object: film, CellTime: e.At, Played: []history.Played{{Day: history.Day(e.At / (24 * 3600 * 1000)), Plays: 7}}}
+		s := count.Statement{UID: "ann", Object: film, CellTime: e.At, Played: []history.Played{{At: e.At, Plays: 7}}}
 		if r := db.Counters().Count(t.Context(), []count.Statement{s}); !r[0].Counted {
 			t.Errorf("count: %+v", r)
 		}

@@ -20,7 +20,7 @@ var film = history.Object{ID: "film", Type: 1}
 
 func statement(uid string) count.Statement {
 	at := time.Now().UnixMilli()
-	return count.Statement{UID: uid, Object: film, CellTime: at, Played: []history.Played{{Day: history.Day(at / (24 * 3600 * 1000)), Plays: 1}}}
+	return count.Statement{UID: uid, Object: film, CellTime: at, Played: []history.Played{{At: at, Plays: 1}}}
 }
 
 // flaky fails some calls, after they took effect.

@@ -141,6 +141,6 @@ func (r *Recount) records(ctx context.Context, uid string, items []history.Item,
 
 // after returns the days after a closed one.
 func after(all []history.Played, closed history.Day) []history.Played {
-	i, _ := slices.BinarySearchFunc(all, closed+1, func(p history.Played, d history.Day) int { return int(p.Day - d) })
+	i, _ := slices.BinarySearchFunc(all, closed+1, func(p history.Played, d history.Day) int { return int(p.Day() - d) })
 	return all[i:]
 }

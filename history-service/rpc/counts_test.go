@@ -62,7 +62,7 @@ func (c *counters) play(t *testing.T, uid, object string, ago int64) {
 	at := start - ago
 	s := count.Statement{
 		UID: uid, Object: history.Object{ID: object, Type: 1}, CellTime: at,
-		Played: []history.Played{{Day: history.DayOf(time.UnixMilli(at).UTC()), Plays: 1, Watched: 60_000}},
+		Played: []history.Played{{At: at, Plays: 1, Watched: 60_000}},
 	}
 	if r := c.Count(t.Context(), []count.Statement{s}); r[0].Err != nil || !r[0].Counted {
 		t.Fatalf("count %v: %+v", s, r[0])

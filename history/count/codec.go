@@ -129,35 +129,41 @@ func ParseRow(b []byte) (r Row, err error) {
 	return r, nil
 }
 
-func encodePlayed(all []history.Played) *historyv1.PlayedDays {
+func encodePlayed(all []history.Played) *historyv1.Played {
 	if len(all) == 0 {
 		return nil
 	}
-	p := new(historyv1.PlayedDays)
-	for _, d := range all {
-		p.Days = append(p.Days, uint32(d.Day)) //nolint:gosec // a day
-		p.Plays = append(p.Plays, d.Plays)
-		p.WatchedMs = append(p.WatchedMs, d.Watched)
+	p, at := new(historyv1.Played), int64(0)
+	for _, e := range all {
+		p.LaterMs = append(p.LaterMs, uint64(e.At-at)) //nolint:gosec // ascending
+		p.Plays = append(p.Plays, e.Plays)
+		p.WatchedMs = append(p.WatchedMs, e.Watched)
+		at = e.At
 	}
 	return p
 }
 
-func decodePlayed(p *historyv1.PlayedDays) (all []history.Played, err error) {
-	days := p.GetDays()
-	if len(p.GetPlays()) != len(days) || len(p.GetWatchedMs()) != len(days) {
-		return nil, fmt.Errorf("%d days with plays of %d and watched time of %d", len(days), len(p.GetPlays()), len(p.GetWatchedMs()))
+func decodePlayed(p *historyv1.Played) (all []history.Played, err error) {
+	n := len(p.GetLaterMs())
+	if len(p.GetPlays()) != n || len(p.GetWatchedMs()) != n {
+		return nil, fmt.Errorf("%d times with plays of %d and watched time of %d", n, len(p.GetPlays()), len(p.GetWatchedMs()))
 	}
-	for i, d := range days {
-		if i > 0 && d <= days[i-1] {
-			return nil, fmt.Errorf("day %d after %d", d, days[i-1])
+	at := int64(0)
+	for i, later := range p.GetLaterMs() {
+		if later == 0 || later > uint64(maxTime-at) { //nolint:gosec // at is at most maxTime
+			return nil, fmt.Errorf("time %d ms after %d", later, at)
 		}
+		at += int64(later) //nolint:gosec // bounded
 		if p.GetPlays()[i] > maxPlays || p.GetWatchedMs()[i] < 0 {
-			return nil, fmt.Errorf("%d plays and %d ms on one day", p.GetPlays()[i], p.GetWatchedMs()[i])
+			return nil, fmt.Errorf("%d plays and %d ms at one time", p.GetPlays()[i], p.GetWatchedMs()[i])
 		}
-		all = append(all, history.Played{Day: history.Day(d), Plays: p.GetPlays()[i], Watched: p.GetWatchedMs()[i]})
+		all = append(all, history.Played{At: at, Plays: p.GetPlays()[i], Watched: p.GetWatchedMs()[i]})
 	}
 	return all, nil
 }
+
+// maxTime is later than any report, in Unix milliseconds.
+const maxTime = 1 << 43
 
 // maxPlays is more than a user can complete, and keeps sums from overflowing.
 const maxPlays = 1 << 31

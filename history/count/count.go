@@ -22,7 +22,7 @@ type Statement struct {
 	CellTime int64 // of the record, Unix milliseconds
 	// RemovedAt is the time of the latest delete or clear, Unix milliseconds.
 	RemovedAt int64
-	Played    []history.Played // in order of the days
+	Played    []history.Played // after RemovedAt, in order of time
 }
 
 // Of returns the statement of a record after clear marks. It is false for a record without plays and watched time, now
@@ -41,8 +41,8 @@ func (s *Statement) Key() history.Key { return history.Key{UID: s.UID, Object: s
 // Mark is what was counted of a user and an object. The zero Mark is nothing.
 type Mark struct {
 	CellTime, RemovedAt int64            // of the counted statement
-	Played              []history.Played // since RemovedAt
-	// Before are days on which the user completed the object, before RemovedAt or up to a closed day, ascending.
+	Played              []history.Played // after RemovedAt and after a closed day, in order of time
+	// Before are days on which the user completed the object up to RemovedAt or a closed day, ascending.
 	Before []history.Day
 }
 
@@ -54,23 +54,23 @@ func (m *Mark) Has(s *Statement) bool {
 	return cmp.Or(cmp.Compare(s.RemovedAt, m.RemovedAt), cmp.Compare(s.CellTime, m.CellTime)) <= 0
 }
 
-// Count returns the mark with a statement counted, and what to add to the object's totals. A statement after another
-// removal takes nothing away. Days up to the closed one stay as they were counted. Call it only if the mark lacks s.
+// Count returns the mark with a statement counted, and what to add to the object's totals. What was counted up to the
+// statement's removal, or up to the closed day, stays. Call it only if the mark lacks s.
 func (m *Mark) Count(s *Statement, closed history.Day) (next Mark, change Totals) {
 	next = Mark{CellTime: s.CellTime, RemovedAt: s.RemovedAt, Before: m.Before}
 	for _, p := range s.Played {
-		if p.Day > closed {
+		if p.Day() > closed {
 			next.Played = append(next.Played, p)
-			change.add(p.Day, Sum{Plays: int64(p.Plays), Watched: p.Watched}) //nolint:gosec // some thousands
+			change.add(p.Day(), Sum{Plays: int64(p.Plays), Watched: p.Watched}) //nolint:gosec // some thousands
 		}
 	}
 	kept := Mark{Before: m.Before}
 	for _, p := range m.Played {
-		if p.Day <= closed || s.RemovedAt > m.RemovedAt {
+		if p.Day() <= closed || p.At <= s.RemovedAt {
 			kept.Played = append(kept.Played, p)
 			continue
 		}
-		change.add(p.Day, Sum{Plays: -int64(p.Plays), Watched: -p.Watched}) //nolint:gosec // some thousands
+		change.add(p.Day(), Sum{Plays: -int64(p.Plays), Watched: -p.Watched}) //nolint:gosec // some thousands
 	}
 	next.Before = kept.completed()
 	before, after := m.completed(), next.completed()
@@ -95,7 +95,7 @@ func (m *Mark) completed() []history.Day {
 	days := slices.Clone(m.Before)
 	for _, p := range m.Played {
 		if p.Plays > 0 {
-			days = append(days, p.Day)
+			days = append(days, p.Day())
 		}
 	}
 	slices.Sort(days)

@@ -2,11 +2,13 @@ package count_test
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/count"
@@ -42,10 +44,12 @@ func finish(minute int64, session string) history.Event {
 	return history.Event{Kind: history.KindFinish, At: minute, Position: 600_000, Session: session}
 }
 
+// after is a time in minutes after at.
+func after(minute int64) int64 { return at + minute*60_000 }
+
 // TestOf tells what records say.
 func TestOf(t *testing.T) {
 	const day = 24 * 60
-	today := history.Day(at / (day * 60_000))
 	watched := finish(day, "b")
 	watched.StartedAt, watched.Watched = day-9, 500_000
 	for _, c := range []struct {
@@ -55,10 +59,10 @@ func TestOf(t *testing.T) {
 		says bool
 	}{
 		{"started", record(history.Event{Kind: history.KindStart, At: 1}), nil, false},
-		{"finished", record(finish(1, "a"), watched), []history.Played{{Day: today, Plays: 1}, {Day: today + 1, Plays: 1, Watched: 500_000}}, true},
+		{"finished", record(finish(1, "a"), watched), []history.Played{{At: after(1), Plays: 1}, {At: after(day), Plays: 1, Watched: 500_000}}, true},
 		{"unwatched", record(finish(1, "a"), history.Event{Kind: history.KindUnwatched, At: 2}), nil, true},
 		{"deleted", record(finish(1, "a"), history.Event{Kind: history.KindDelete, At: 2}), nil, true},
-		{"again", record(finish(1, "a"), history.Event{Kind: history.KindDelete, At: 2}, finish(3, "b")), []history.Played{{Day: today, Plays: 1}}, true},
+		{"again", record(finish(1, "a"), history.Event{Kind: history.KindDelete, At: 2}, finish(3, "b")), []history.Played{{At: after(3), Plays: 1}}, true},
 		{"late", record(history.Event{Kind: history.KindDelete, At: 2}, finish(1, "a")), nil, true},
 	} {
 		s, ok := count.Of(key, c.r)
@@ -80,9 +84,45 @@ func TestRestored(t *testing.T) {
 	}
 }
 
+// TestAnyOrder: reports and deletes reach a record in any order, and its statements the counters, some again. Each
+// session that a statement ever had counts once, whatever was deleted since.
+func TestAnyOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := func() time.Time { return time.UnixMilli(after(100)) }
+		c := count.NewMemory(new(history.Rulebook), now)
+		var r *history.Record
+		var said []count.Statement
+		counted := make(map[int64]bool) // times of the sessions' ends
+		for i, minute := range rapid.SliceOfNDistinct(rapid.Int64Range(1, 99), 1, 12, rapid.ID).Draw(t, "minutes") {
+			e := finish(minute, fmt.Sprint(i))
+			if rapid.IntRange(0, 3).Draw(t, "delete") == 0 {
+				e = history.Event{Kind: history.KindDelete, At: minute}
+			}
+			r = history.Merge(r, record(e)).Successor(nil)
+			s, ok := count.Of(key, r)
+			if !ok {
+				continue
+			}
+			said = append(said, s)
+			if rapid.Bool().Draw(t, "late") {
+				continue
+			}
+			for _, p := range s.Played {
+				counted[p.At] = true
+			}
+			from := rapid.IntRange(0, len(said)-1).Draw(t, "from")
+			c.Count(t.Context(), append([]count.Statement{s}, said[from:]...))
+		}
+		all, err := c.Totals(t.Context(), []history.Object{key.Object})
+		if err != nil || all[0].All.Plays != int64(len(counted)) {
+			t.Fatalf("got %+v, %v, want %d plays", all[0].All, err, len(counted))
+		}
+	})
+}
+
 func TestCodec(t *testing.T) {
 	statements := []count.Statement{
-		{UID: "ann", Object: key.Object, CellTime: at, Played: []history.Played{{Day: 20_000, Plays: 1, Watched: 5_400_000}}},
+		{UID: "ann", Object: key.Object, CellTime: at, Played: []history.Played{{At: at - 9, Watched: 7}, {At: at, Plays: 1, Watched: 5_400_000}}},
 		{UID: "bob", Object: key.Object, CellTime: at + 1, RemovedAt: at},
 	}
 	message := count.AppendMessage(nil, statements)
@@ -119,7 +159,7 @@ func TestCodec(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(count.AppendMessage(nil, []count.Statement{{UID: "ann", Object: key.Object, CellTime: at, Played: []history.Played{{Day: 20_000, Plays: 1}}}}))
+	f.Add(count.AppendMessage(nil, []count.Statement{{UID: "ann", Object: key.Object, CellTime: at, Played: []history.Played{{At: at, Plays: 1}}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if all, err := count.Message(b); err == nil {
 			if again, err := count.Message(count.AppendMessage(nil, all)); err != nil || len(again) != len(all) {

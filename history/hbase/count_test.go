@@ -38,7 +38,7 @@ func countedFilm(t *testing.T, users int) (*hbasefake.Store, *hbase.Counters, []
 		at := time.Now().UnixMilli()
 		all = append(all, count.Statement{
 			UID: fmt.Sprint("user", i), Object: history.Object{ID: "film", Type: 1}, CellTime: at,
-			Played: []history.Played{{Day: history.Day(at / (24 * 3600 * 1000)), Plays: 1}},
+			Played: []history.Played{{At: at, Plays: 1}},
 		})
 	}
 	return store, c, all

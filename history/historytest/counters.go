@@ -33,6 +33,7 @@ func Counters(t *testing.T, open func(t *testing.T) CounterStore) {
 		{"Once", false, countedOnce},
 		{"TakenBack", false, countedBack},
 		{"Removed", false, countedRemoved},
+		{"RemovedBefore", false, countedRemovedBefore},
 		{"Nothing", false, countedNothing},
 		{"ManyUsers", false, countedMany},
 		{"Concurrently", false, countedConcurrently},
@@ -73,9 +74,14 @@ func (c *counters) says(cell, removed int64, played ...[3]int64) count.Statement
 		s.RemovedAt = c.began - 1000 + removed
 	}
 	for _, p := range played {
-		s.Played = append(s.Played, history.Played{Day: c.today - history.Day(p[0]), Plays: uint64(p[1]), Watched: p[2] * 60_000}) //nolint:gosec // small
+		s.Played = append(s.Played, history.Played{At: c.began - p[0]*day, Plays: uint64(p[1]), Watched: p[2] * 60_000}) //nolint:gosec // small
 	}
 	return s
+}
+
+// viewed is the sum of one user's plays, with minutes.
+func viewed(plays, watched int64) count.Sum {
+	return count.Sum{Plays: plays, Viewers: min(plays, 1), Watched: watched * minutes}
 }
 
 // count counts statements one by one, or all at once, and returns how many changed anything.
@@ -166,13 +172,42 @@ func countedRemoved(c *counters) {
 	if got := c.count(c.says(5, 0, [3]int64{2, 4, 10})); got != 0 {
 		c.Errorf("a statement from before the removal: counted %d, want 0", got)
 	}
-	c.count(c.says(3, 2, [3]int64{2, 1, 0}, [3]int64{0, 1, 1}))
-	want := map[int64]count.Sum{2: {Plays: 2, Viewers: 1, Watched: 10 * minutes}, 0: {Plays: 1, Viewers: 1, Watched: minutes}}
-	c.wants("played again", count.Sum{Plays: 3, Viewers: 1, Watched: 11 * minutes}, want)
-	c.count(c.says(3, 3))
-	c.count(c.says(4, 4, [3]int64{0, 1, 0}))
-	c.count(c.says(5, 4))
-	c.wants("deleted twice, taken back", count.Sum{Plays: 3, Viewers: 1, Watched: 11 * minutes}, want)
+	c.count(c.says(3, 2, [3]int64{0, 1, 1}))
+	want := map[int64]count.Sum{2: viewed(1, 10), 0: viewed(1, 1)}
+	c.wants("played again", viewed(2, 11), want)
+	again := c.says(4, 0, [3]int64{0, 1, 0})
+	again.RemovedAt, again.Played[0].At = c.began, c.began+1
+	c.count(again)
+	want[0] = viewed(2, 1)
+	c.wants("deleted twice, played", viewed(3, 11), want)
+	again.CellTime, again.Played = again.CellTime+1, nil
+	c.count(again)
+	want[0] = viewed(1, 1)
+	c.wants("taken back", viewed(2, 11), want)
+}
+
+// countedRemovedBefore: a removal up to a past time is known after later plays were counted. They stay counted once, and
+// may still be taken back.
+func countedRemovedBefore(c *counters) {
+	c.count(c.says(1, 0, [3]int64{3, 1, 10}, [3]int64{1, 2, 20}, [3]int64{0, 1, 30}))
+	removed := func(cell, ago int64, played ...[3]int64) count.Statement {
+		s := c.says(cell, 0, played...)
+		s.RemovedAt = c.began - ago*day - day/24
+		return s
+	}
+	for i, s := range []count.Statement{
+		removed(2, 1, [3]int64{1, 2, 20}, [3]int64{0, 1, 30}),
+		removed(3, 0, [3]int64{0, 1, 30}),
+	} {
+		if got := c.count(s, s); got != 1 {
+			c.Errorf("removal %d: counted %d, want 1", i+1, got)
+		}
+		c.wants("removed up to a past time", count.Sum{Plays: 4, Viewers: 1, Watched: 60 * minutes}, map[int64]count.Sum{
+			3: viewed(1, 10), 1: viewed(2, 20), 0: viewed(1, 30),
+		})
+	}
+	c.count(removed(4, 0))
+	c.wants("taken back", viewed(3, 30), map[int64]count.Sum{3: viewed(1, 10), 1: viewed(2, 20)})
 }
 
 // countedNothing: unknown objects have zero totals, in order.
@@ -299,8 +334,8 @@ func countedExpired(c *counters) {
 	}
 }
 
-// countedModel delivers what records say of users and objects in any order, again and again. A user's plays since a
-// removal count by the last thing that was said of them until a later removal was known.
+// countedModel delivers what records say of users and objects in any order, again and again. A play counts by the last
+// thing that was said of its time until a removal of that time was known.
 func countedModel(c *counters) {
 	for range 4 {
 		seed := mathrand.Uint64()
@@ -346,22 +381,25 @@ func (m *countModel) objectOf(o int) history.Object {
 
 // history returns what a record says in the course of time.
 func (m *countModel) history(u, o int) (all []count.Statement) {
-	var removed int64
-	plays := make(map[history.Day]int)
-	for cell := range int64(2 + m.dice.IntN(9)) {
-		switch d := m.today - history.Day(m.dice.IntN(4)); m.dice.IntN(5) {
+	s := m.says(0, 0)
+	s.UID, s.Object = fmt.Sprintf("%s-%d", m.uid, u), m.objectOf(o)
+	plays := make(map[int64]int) // by time
+	for range 2 + m.dice.IntN(9) {
+		switch at := m.began - int64(m.dice.IntN(12))*day/3; m.dice.IntN(5) {
 		case 0:
-			removed = cell + 1
-			clear(plays)
+			s.RemovedAt = max(s.RemovedAt, at)
+			maps.DeleteFunc(plays, func(at int64, _ int) bool { return at <= s.RemovedAt })
 		case 1:
-			delete(plays, d)
+			delete(plays, at)
 		default:
-			plays[d] += m.dice.IntN(3)
+			if at > s.RemovedAt {
+				plays[at] += m.dice.IntN(3)
+			}
 		}
-		s := m.says(cell+1, removed)
-		s.UID, s.Object = fmt.Sprintf("%s-%d", m.uid, u), m.objectOf(o)
-		for _, d := range slices.Sorted(maps.Keys(plays)) {
-			s.Played = append(s.Played, history.Played{Day: d, Plays: uint64(plays[d]), Watched: int64(m.dice.IntN(9))}) //nolint:gosec // small
+		s.CellTime++
+		s.Played = nil
+		for _, at := range slices.Sorted(maps.Keys(plays)) {
+			s.Played = append(s.Played, history.Played{At: at, Plays: uint64(plays[at]), Watched: int64(m.dice.IntN(9))}) //nolint:gosec // small
 		}
 		all = append(all, s)
 	}
@@ -377,20 +415,24 @@ func (m *countModel) compare(o history.Object) {
 		if k.Object != o {
 			continue
 		}
-		last := make(map[int64]count.Statement) // by removal
-		var newest int64
+		said := make(map[int64]history.Played) // by time
+		var last count.Statement
 		for _, s := range statements {
-			if newest = max(newest, s.RemovedAt); s.RemovedAt == newest && s.CellTime > last[newest].CellTime {
-				last[newest] = s
+			if s.RemovedAt < last.RemovedAt || s.RemovedAt == last.RemovedAt && s.CellTime <= last.CellTime {
+				continue
+			}
+			last = s
+			maps.DeleteFunc(said, func(at int64, _ history.Played) bool { return at > s.RemovedAt })
+			for _, p := range s.Played {
+				said[p.At] = p
 			}
 		}
 		completed := make(map[history.Day]bool)
-		for _, s := range last {
-			for _, p := range s.Played {
-				sum := count.Sum{Plays: int64(p.Plays), Watched: p.Watched} //nolint:gosec // small
-				want, byDay[p.Day] = want.Plus(sum), byDay[p.Day].Plus(sum)
-				completed[p.Day] = completed[p.Day] || p.Plays > 0
-			}
+		for _, p := range said {
+			d := history.Day(p.At / day)
+			sum := count.Sum{Plays: int64(p.Plays), Watched: p.Watched} //nolint:gosec // small
+			want, byDay[d] = want.Plus(sum), byDay[d].Plus(sum)
+			completed[d] = completed[d] || p.Plays > 0
 		}
 		viewer := int64(0)
 		for d, yes := range completed {

@@ -83,9 +83,9 @@ type Statement struct {
 	ObjectId   string                 `protobuf:"bytes,2,opt,name=object_id,json=objectId,proto3" json:"object_id,omitempty"`
 	ObjectType uint32                 `protobuf:"varint,3,opt,name=object_type,json=objectType,proto3" json:"object_type,omitempty"`
 	// The record's time in the archive.
-	CellMs        int64       `protobuf:"varint,4,opt,name=cell_ms,json=cellMs,proto3" json:"cell_ms,omitempty"`
-	RemovedMs     int64       `protobuf:"varint,5,opt,name=removed_ms,json=removedMs,proto3" json:"removed_ms,omitempty"`
-	Played        *PlayedDays `protobuf:"bytes,6,opt,name=played,proto3" json:"played,omitempty"`
+	CellMs        int64   `protobuf:"varint,4,opt,name=cell_ms,json=cellMs,proto3" json:"cell_ms,omitempty"`
+	RemovedMs     int64   `protobuf:"varint,5,opt,name=removed_ms,json=removedMs,proto3" json:"removed_ms,omitempty"`
+	Played        *Played `protobuf:"bytes,6,opt,name=played,proto3" json:"played,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -155,38 +155,38 @@ func (x *Statement) GetRemovedMs() int64 {
 	return 0
 }
 
-func (x *Statement) GetPlayed() *PlayedDays {
+func (x *Statement) GetPlayed() *Played {
 	if x != nil {
 		return x.Played
 	}
 	return nil
 }
 
-// PlayedDays are plays and watched time by UTC day. The lists have one number for each day.
-type PlayedDays struct {
+// Played are plays and watched time by the times of their last reports. The lists have one number for each time.
+type Played struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Days since January 1, 1970, ascending.
-	Days          []uint32 `protobuf:"varint,1,rep,packed,name=days,proto3" json:"days,omitempty"`
+	// Unix milliseconds, each but the first from the one before.
+	LaterMs       []uint64 `protobuf:"varint,1,rep,packed,name=later_ms,json=laterMs,proto3" json:"later_ms,omitempty"`
 	Plays         []uint64 `protobuf:"varint,2,rep,packed,name=plays,proto3" json:"plays,omitempty"`
 	WatchedMs     []int64  `protobuf:"varint,3,rep,packed,name=watched_ms,json=watchedMs,proto3" json:"watched_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PlayedDays) Reset() {
-	*x = PlayedDays{}
+func (x *Played) Reset() {
+	*x = Played{}
 	mi := &file_history_v1_count_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PlayedDays) String() string {
+func (x *Played) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PlayedDays) ProtoMessage() {}
+func (*Played) ProtoMessage() {}
 
-func (x *PlayedDays) ProtoReflect() protoreflect.Message {
+func (x *Played) ProtoReflect() protoreflect.Message {
 	mi := &file_history_v1_count_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -198,26 +198,26 @@ func (x *PlayedDays) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PlayedDays.ProtoReflect.Descriptor instead.
-func (*PlayedDays) Descriptor() ([]byte, []int) {
+// Deprecated: Use Played.ProtoReflect.Descriptor instead.
+func (*Played) Descriptor() ([]byte, []int) {
 	return file_history_v1_count_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *PlayedDays) GetDays() []uint32 {
+func (x *Played) GetLaterMs() []uint64 {
 	if x != nil {
-		return x.Days
+		return x.LaterMs
 	}
 	return nil
 }
 
-func (x *PlayedDays) GetPlays() []uint64 {
+func (x *Played) GetPlays() []uint64 {
 	if x != nil {
 		return x.Plays
 	}
 	return nil
 }
 
-func (x *PlayedDays) GetWatchedMs() []int64 {
+func (x *Played) GetWatchedMs() []int64 {
 	if x != nil {
 		return x.WatchedMs
 	}
@@ -229,7 +229,7 @@ type CountedMark struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	CellMs    int64                  `protobuf:"varint,1,opt,name=cell_ms,json=cellMs,proto3" json:"cell_ms,omitempty"`
 	RemovedMs int64                  `protobuf:"varint,2,opt,name=removed_ms,json=removedMs,proto3" json:"removed_ms,omitempty"`
-	Played    *PlayedDays            `protobuf:"bytes,3,opt,name=played,proto3" json:"played,omitempty"`
+	Played    *Played                `protobuf:"bytes,3,opt,name=played,proto3" json:"played,omitempty"`
 	// Days since January 1, 1970 on which the user completed the object before its latest removal.
 	Before        []uint32 `protobuf:"varint,4,rep,packed,name=before,proto3" json:"before,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -280,7 +280,7 @@ func (x *CountedMark) GetRemovedMs() int64 {
 	return 0
 }
 
-func (x *CountedMark) GetPlayed() *PlayedDays {
+func (x *CountedMark) GetPlayed() *Played {
 	if x != nil {
 		return x.Played
 	}
@@ -425,7 +425,7 @@ const file_history_v1_count_proto_rawDesc = "" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x125\n" +
 	"\n" +
 	"statements\x18\x02 \x03(\v2\x15.history.v1.StatementR\n" +
-	"statements\"\xc3\x01\n" +
+	"statements\"\xbf\x01\n" +
 	"\tStatement\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1b\n" +
 	"\tobject_id\x18\x02 \x01(\tR\bobjectId\x12\x1f\n" +
@@ -433,19 +433,18 @@ const file_history_v1_count_proto_rawDesc = "" +
 	"objectType\x12\x17\n" +
 	"\acell_ms\x18\x04 \x01(\x03R\x06cellMs\x12\x1d\n" +
 	"\n" +
-	"removed_ms\x18\x05 \x01(\x03R\tremovedMs\x12.\n" +
-	"\x06played\x18\x06 \x01(\v2\x16.history.v1.PlayedDaysR\x06played\"U\n" +
-	"\n" +
-	"PlayedDays\x12\x12\n" +
-	"\x04days\x18\x01 \x03(\rR\x04days\x12\x14\n" +
+	"removed_ms\x18\x05 \x01(\x03R\tremovedMs\x12*\n" +
+	"\x06played\x18\x06 \x01(\v2\x12.history.v1.PlayedR\x06played\"X\n" +
+	"\x06Played\x12\x19\n" +
+	"\blater_ms\x18\x01 \x03(\x04R\alaterMs\x12\x14\n" +
 	"\x05plays\x18\x02 \x03(\x04R\x05plays\x12\x1d\n" +
 	"\n" +
-	"watched_ms\x18\x03 \x03(\x03R\twatchedMs\"\x8d\x01\n" +
+	"watched_ms\x18\x03 \x03(\x03R\twatchedMs\"\x89\x01\n" +
 	"\vCountedMark\x12\x17\n" +
 	"\acell_ms\x18\x01 \x01(\x03R\x06cellMs\x12\x1d\n" +
 	"\n" +
-	"removed_ms\x18\x02 \x01(\x03R\tremovedMs\x12.\n" +
-	"\x06played\x18\x03 \x01(\v2\x16.history.v1.PlayedDaysR\x06played\x12\x16\n" +
+	"removed_ms\x18\x02 \x01(\x03R\tremovedMs\x12*\n" +
+	"\x06played\x18\x03 \x01(\v2\x12.history.v1.PlayedR\x06played\x12\x16\n" +
 	"\x06before\x18\x04 \x03(\rR\x06before\"\x97\x02\n" +
 	"\n" +
 	"CountedRow\x12\x14\n" +
@@ -479,14 +478,14 @@ var file_history_v1_count_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_history_v1_count_proto_goTypes = []any{
 	(*Statements)(nil),  // 0: history.v1.Statements
 	(*Statement)(nil),   // 1: history.v1.Statement
-	(*PlayedDays)(nil),  // 2: history.v1.PlayedDays
+	(*Played)(nil),      // 2: history.v1.Played
 	(*CountedMark)(nil), // 3: history.v1.CountedMark
 	(*CountedRow)(nil),  // 4: history.v1.CountedRow
 }
 var file_history_v1_count_proto_depIdxs = []int32{
 	1, // 0: history.v1.Statements.statements:type_name -> history.v1.Statement
-	2, // 1: history.v1.Statement.played:type_name -> history.v1.PlayedDays
-	2, // 2: history.v1.CountedMark.played:type_name -> history.v1.PlayedDays
+	2, // 1: history.v1.Statement.played:type_name -> history.v1.Played
+	2, // 2: history.v1.CountedMark.played:type_name -> history.v1.Played
 	3, // [3:3] is the sub-list for method output_type
 	3, // [3:3] is the sub-list for method input_type
 	3, // [3:3] is the sub-list for extension type_name

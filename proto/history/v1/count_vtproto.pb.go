@@ -139,7 +139,7 @@ func (m *Statement) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	return len(dAtA) - i, nil
 }
 
-func (m *PlayedDays) MarshalVT() (dAtA []byte, err error) {
+func (m *Played) MarshalVT() (dAtA []byte, err error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -152,12 +152,12 @@ func (m *PlayedDays) MarshalVT() (dAtA []byte, err error) {
 	return dAtA[:n], nil
 }
 
-func (m *PlayedDays) MarshalToVT(dAtA []byte) (int, error) {
+func (m *Played) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *PlayedDays) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *Played) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m == nil {
 		return 0, nil
 	}
@@ -210,14 +210,14 @@ func (m *PlayedDays) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x12
 	}
-	if len(m.Days) > 0 {
+	if len(m.LaterMs) > 0 {
 		var pksize6 int
-		for _, num := range m.Days {
+		for _, num := range m.LaterMs {
 			pksize6 += protohelpers.SizeOfVarint(uint64(num))
 		}
 		i -= pksize6
 		j5 := i
-		for _, num := range m.Days {
+		for _, num := range m.LaterMs {
 			for num >= 1<<7 {
 				dAtA[j5] = uint8(uint64(num)&0x7f | 0x80)
 				num >>= 7
@@ -508,15 +508,15 @@ func (m *Statement) SizeVT() (n int) {
 	return n
 }
 
-func (m *PlayedDays) SizeVT() (n int) {
+func (m *Played) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
 	var l int
 	_ = l
-	if len(m.Days) > 0 {
+	if len(m.LaterMs) > 0 {
 		l = 0
-		for _, e := range m.Days {
+		for _, e := range m.LaterMs {
 			l += protohelpers.SizeOfVarint(uint64(e))
 		}
 		n += 1 + protohelpers.SizeOfVarint(uint64(l)) + l
