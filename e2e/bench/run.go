@@ -5,6 +5,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -297,17 +298,20 @@ func (b *bench) build(name string) *Load {
 
 const pairSize = 300_000
 
-// Pair measures two all-in-ones, of o.Bin and p.Bin, in turns on one load. It prints the ratio of each figure,
-// second to first: median, lowest and highest round. On a busy machine nothing else shows a change of some
-// percent.
+// Pair measures two all-in-ones, of o.Bin and p.Bin, or without and with counts, in turns on one load. It prints the
+// ratio of each figure, second to first: median, lowest and highest round. On a busy machine nothing else shows a
+// change of some percent.
 func Pair(ctx context.Context, out io.Writer, o Options, p Paired) error {
 	l, err := p.load(o)
 	if err != nil {
 		return err
 	}
 	var sides [2]side
-	for i, bin := range []string{o.Bin, p.Bin} {
+	for i, bin := range []string{o.Bin, cmp.Or(p.Bin, o.Bin)} {
 		e := &Embedded{Bin: bin, Dir: o.Dir}
+		if i == 1 && p.Counted != "" {
+			e.Args, bin = []string{"--counted-types", p.Counted}, bin+", counted"
+		}
 		sides[i] = side{bin, func(ctx context.Context) (Figures, error) { return e.Measure(ctx, l, GRPC, small) }}
 	}
 	return inTurns(ctx, out, o, sides)
@@ -346,14 +350,15 @@ func inTurns(ctx context.Context, out io.Writer, o Options, sides [2]side) error
 
 // Paired is the second side of a pair, and the load.
 type Paired struct {
-	Bin  string // the second folder
-	Load string // long or trace
-	Meta int    // bytes of metadata
+	Bin     string // the second folder, default the first
+	Counted string // types that the second side counts
+	Load    string // long or trace
+	Meta    int    // bytes of metadata
 }
 
 func (p Paired) load(o Options) (*Load, error) {
 	switch {
-	case o.Bin == p.Bin:
+	case o.Bin == p.Bin && p.Counted == "":
 		return nil, fmt.Errorf("pair: %s twice", p.Bin)
 	case p.Load == long:
 		return NewLoad(LongViewings(pairSize), p.Meta), nil

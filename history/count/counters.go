@@ -79,6 +79,7 @@ func (m *Memory) Count(_ context.Context, statements []Statement) []Result {
 		if !mark.Ignores(s, m.rules, now, m.erased[s.UID]) {
 			closed := Closed(s.Object, m.rules, now)
 			next, change := mark.Count(s, closed)
+			t.Days = slices.Clone(t.Days)
 			t.Add(change)
 			t.Close(closed)
 			m.marks[s.Key()], m.totals[s.Object] = next, t

@@ -55,10 +55,9 @@ func (t *Totals) trim() {
 	t.Days = slices.DeleteFunc(t.Days, func(e DaySum) bool { return e.Sum == Sum{} })
 }
 
-// Add adds the totals of another part of the users.
+// Add adds the totals of another part of the users, in place.
 func (t *Totals) Add(o Totals) {
 	t.All = t.All.Plus(o.All)
-	t.Days = slices.Clone(t.Days)
 	for _, e := range o.Days {
 		t.addDay(e.Day, e.Sum)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/count"
 	"github.com/playhead/playhead/history/pebble"
 )
 
@@ -58,6 +59,66 @@ func BenchmarkArchivePut(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkCount counts completions, each of another user, of one object or of 10,000. An operation is a completion.
+func BenchmarkCount(b *testing.B) {
+	for _, objects := range []int{1, 10_000} {
+		b.Run(fmt.Sprintf("objects=%d", objects), func(b *testing.B) {
+			c := open(b, b.TempDir(), pebble.Config{}).Counters()
+			measured(b, "completion", func() { countCompletions(b, c, b.N, objects) })
+		})
+	}
+}
+
+// BenchmarkTotals reads the totals of an object, beside a point read of a record.
+func BenchmarkTotals(b *testing.B) {
+	db := open(b, b.TempDir(), pebble.Config{})
+	o := []history.Object{viewing(0, 0).Object}
+	for _, viewers := range []int{1, 100_000} {
+		countCompletions(b, db.Counters(), viewers, 1)
+		b.Run(fmt.Sprintf("viewers=%d", viewers), func(b *testing.B) {
+			measured(b, "read", func() {
+				for range b.N {
+					if all, err := db.Counters().Totals(b.Context(), o); err != nil || all[0].All.Plays == 0 {
+						b.Fatal(all, err)
+					}
+				}
+			})
+		})
+	}
+	k := viewing(0, 0)
+	for _, err := range db.Archive().Put(b.Context(), []history.Cell{{Key: k, Record: beat(now())}}) {
+		b.Fatal(err)
+	}
+	b.Run("record", func(b *testing.B) {
+		measured(b, "read", func() {
+			for range b.N {
+				if e, err := db.Archive().Get(b.Context(), []history.Key{k}); err != nil || e[0].Record == nil {
+					b.Fatal(e, err)
+				}
+			}
+		})
+	})
+}
+
+// countCompletions counts n completions in calls of 1,000.
+func countCompletions(b *testing.B, c *pebble.Counters, n, objects int) {
+	b.Helper()
+	at := now()
+	for i := 0; i < n; {
+		var some []count.Statement
+		for ; len(some) < 1000 && i < n; i++ {
+			some = append(some, count.Statement{
+				UID: fmt.Sprint("user", i), Object: viewing(0, i%objects).Object, CellTime: at, Played: []history.Played{{At: at, Plays: 1, Watched: 1}},
+			})
+		}
+		for _, r := range c.Count(b.Context(), some) {
+			if r.Err != nil {
+				b.Fatal(r.Err)
+			}
+		}
+	}
 }
 
 // BenchmarkList reads the newest 20 records of users with 1,000 each.

@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/count"
@@ -34,11 +37,11 @@ func (c *Counters) Count(ctx context.Context, statements []count.Statement) []co
 		return results
 	}
 	err := c.update(ctx, durable, func(e *edit) error {
-		t := c.tally(e)
+		t := c.tally()
 		for i := range statements {
 			results[i] = t.count(&statements[i])
 		}
-		return t.store()
+		return t.store(e.batch)
 	})
 	if err != nil {
 		for i := range results {
@@ -50,43 +53,52 @@ func (c *Counters) Count(ctx context.Context, statements []count.Statement) []co
 
 // tally collects the changes of a batch. The lock of the counters is held.
 type tally struct {
-	*edit
-	rules  *history.Rulebook
+	db     *DB
 	now    int64
-	rows   map[history.Object]*count.Row
+	rows   map[history.Object]*count.Row // that are about to change
 	marks  map[history.Key]*count.Mark
 	erased map[string]int64
 }
 
-func (c *Counters) tally(e *edit) *tally {
+func (c *Counters) tally() *tally {
 	return &tally{
-		edit: e, rules: c.db.config.Rules, now: c.db.now(),
+		db: c.db, now: c.db.now(),
 		rows: make(map[history.Object]*count.Row), marks: make(map[history.Key]*count.Mark), erased: make(map[string]int64),
 	}
 }
 
 // count changes nothing if it fails.
 func (t *tally) count(s *count.Statement) count.Result {
-	row, err := t.row(s.Object)
-	var mark *count.Mark
+	mark, ignored, err := t.read(s)
+	if err != nil || ignored {
+		return count.Result{Rows: 1, Err: err}
+	}
+	r := count.Result{Counted: true, Rows: 1}
+	closed := count.Closed(s.Object, t.db.config.Rules, t.now)
+	next, change := mark.Count(s, closed)
+	if row := t.rows[s.Object]; row != nil {
+		row.Add(change)
+		row.Close(closed)
+		r.Negative = row.Negative()
+	}
+	*mark = next
+	return r
+}
+
+// read reads what the count of a statement needs: the mark, and the object's row if it may change.
+func (t *tally) read(s *count.Statement) (mark *count.Mark, ignored bool, err error) {
+	mark, err = t.mark(s.Key())
+	until := int64(0)
 	if err == nil {
-		mark, err = t.mark(s.Key())
+		until, err = t.erasedUntil(s.UID)
+	}
+	if ignored = err == nil && mark.Ignores(s, t.db.config.Rules, t.now, until); err == nil && !ignored && !slices.Equal(mark.Played, s.Played) {
+		_, err = t.row(s.Object)
 	}
 	if err != nil {
-		return count.Result{Err: fmt.Errorf("count %s: %w", s.Object, err)}
+		err = fmt.Errorf("count %s: %w", s.Object, err)
 	}
-	r := count.Result{Rows: 1, Negative: row.Negative()}
-	until, err := t.erasedUntil(s.UID)
-	if err != nil || mark.Ignores(s, t.rules, t.now, until) {
-		r.Err = err
-		return r
-	}
-	closed := count.Closed(s.Object, t.rules, t.now)
-	next, change := mark.Count(s, closed)
-	*mark = next
-	row.Add(change)
-	row.Close(closed)
-	return count.Result{Counted: true, Rows: 1, Negative: row.Negative()}
+	return mark, ignored, err
 }
 
 // row returns an object's row, to change in place.
@@ -123,19 +135,19 @@ func (t *tally) erasedUntil(uid string) (until int64, err error) {
 	return until, err
 }
 
-// store adds the changes to the batch. What was only read is written again: it may not be on disk yet, and the answer
-// relies on it.
-func (t *tally) store() error {
+// store adds the changes to a batch. Marks that were only read are written again: they may not be on disk yet, and the
+// answer relies on them.
+func (t *tally) store(b *pebble.Batch) error {
 	for k, m := range t.marks {
 		if m.CellTime == 0 {
 			continue
 		}
-		if err := set(t.batch, appendKey(nil, spaceCounted, k), count.AppendMark(nil, m)); err != nil {
+		if err := set(b, appendKey(nil, spaceCounted, k), count.AppendMark(nil, m)); err != nil {
 			return err
 		}
 	}
 	for o, r := range t.rows {
-		if err := set(t.batch, totalsKey(o), count.AppendRow(nil, r)); err != nil {
+		if err := set(b, totalsKey(o), count.AppendRow(nil, r)); err != nil {
 			return err
 		}
 	}

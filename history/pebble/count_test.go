@@ -96,7 +96,7 @@ func TestPromoteUncounted(t *testing.T) {
 		t.Errorf("promote: put %d, left %v, %v", put, left, err)
 	}
 	results := db.Counters().Count(t.Context(), []count.Statement{
-		{UID: k.UID, Object: k.Object, CellTime: now()}, {UID: "b", Object: other.Object, CellTime: now()},
+		{UID: k.UID, Object: k.Object, CellTime: now(), Played: []history.Played{{At: now(), Plays: 1}}}, {UID: "b", Object: other.Object, CellTime: now()},
 	})
 	if !errors.Is(results[0].Err, history.ErrPermanent) || results[1].Err != nil {
 		t.Errorf("count: %+v, want ErrPermanent for the first", results)

@@ -140,8 +140,8 @@ type DB struct {
 	closed bool
 
 	// cache and archive make compare-and-set atomic in their keyspaces, counting that of the counters. A call that needs
-	// several locks them in this order. order serializes the journal and Pebble, and is the innermost lock. No call
-	// holds a lock during its fsync.
+	// several locks counting first, then cache, then archive. order serializes the journal and Pebble, and is the innermost
+	// lock. No call holds a lock during its fsync.
 	cache, archive, counting, order sync.Mutex
 
 	// Guarded by cache.

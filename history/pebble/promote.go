@@ -37,17 +37,18 @@ func (d *DB) Promote(ctx context.Context, keys []history.Key) (put int, left []h
 }
 
 func (d *DB) promote(keys []history.Key) (put int, left []history.Key, err error) {
-	cache, archive := d.Cache(), d.Archive()
+	cache, archive, counters := d.Cache(), d.Archive(), d.Counters()
+	counters.lock.Lock()
+	defer counters.lock.Unlock()
+	t := counters.tally()
+	said := cache.statements(keys, t)
 	cache.lock.Lock()
 	defer cache.lock.Unlock()
 	archive.lock.Lock()
 	defer archive.lock.Unlock()
-	counters := d.Counters()
-	counters.lock.Lock()
-	defer counters.lock.Unlock()
 	var counted []count.Result
 	err = cache.changeLocked(nil, func(e *edit) error {
-		c := promoter{edit: e, archive: archive, oldest: e.horizons(), tally: counters.tally(e)}
+		c := promoter{edit: e, archive: archive, oldest: e.horizons(), tally: t, said: said}
 		e.marksClean = make([]wal.Item, 0, len(keys))
 		for _, k := range keys {
 			if done, err := c.promote(k); err != nil || !done { // damage of one user does not block others
@@ -55,7 +56,7 @@ func (d *DB) promote(keys []history.Key) (put int, left []history.Key, err error
 			}
 		}
 		put, counted = c.put, c.counted
-		return c.tally.store()
+		return t.store(e.batch)
 	})
 	if err == nil && len(counted) > 0 && d.config.Counting.Counted != nil {
 		d.config.Counting.Counted(counted)
@@ -63,7 +64,49 @@ func (d *DB) promote(keys []history.Key) (put int, left []history.Key, err error
 	return put, left, err
 }
 
-// promoter is an edit of the cache that archives records. Both locks are held.
+// statements returns what recent records of counted types say, by revision, and reads what counting them needs. So the
+// locks of cache and archive are held neither while records are decoded nor while counters are read.
+func (c *Cache) statements(keys []history.Key, t *tally) map[uint64]*count.Statement {
+	types := c.db.config.Counting.Types
+	if !types.Any() {
+		return nil
+	}
+	values := make([][]byte, len(keys))
+	c.lock.Lock()
+	for i, k := range keys {
+		key := appendKey(nil, c.space, k)
+		values[i] = c.memory.tables.Get(c.memory.hash(key), key)
+	}
+	c.lock.Unlock()
+	said := make(map[uint64]*count.Statement, len(keys))
+	for i, k := range keys {
+		if values[i] == nil || !types.Has(k.Object.Type) {
+			continue
+		}
+		_, record := c.split(values[i])
+		if s, err := statement(k, record); err == nil {
+			if said[wire.Revision(record)] = s; s != nil {
+				_, _, _ = t.read(s) // read again when it is counted
+			}
+		}
+	}
+	return said
+}
+
+// statement decodes what a record says, nil for nothing.
+func statement(k history.Key, record []byte) (*count.Statement, error) {
+	r, err := wire.Record(record)
+	if err != nil {
+		return nil, err
+	}
+	s, ok := count.Of(k, r)
+	if !ok {
+		return nil, nil
+	}
+	return &s, nil
+}
+
+// promoter is an edit of the cache that archives records. All locks are held.
 type promoter struct {
 	*edit
 	archive *Archive
@@ -71,6 +114,7 @@ type promoter struct {
 	other   []byte // key in the archive
 	put     int
 	tally   *tally
+	said    map[uint64]*count.Statement // by revision
 	counted []count.Result
 }
 
@@ -114,12 +158,14 @@ func (c *promoter) count(k history.Key, record []byte) (done bool, err error) {
 	if !c.db.config.Counting.Types.Has(k.Object.Type) {
 		return true, nil
 	}
-	r, err := wire.Record(record)
-	if err != nil {
-		return false, err
+	s, known := c.said[wire.Revision(record)]
+	if !known {
+		if s, err = statement(k, record); err != nil {
+			return false, err
+		}
 	}
-	if s, ok := count.Of(k, r); ok {
-		result := c.tally.count(&s)
+	if s != nil {
+		result := c.tally.count(s)
 		if result.Err != nil {
 			return false, nil
 		}

@@ -4,6 +4,7 @@
 //	bench [--quick] [--json] [--html FILE]
 //	bench compare FILE FILE
 //	bench --pair BIN [--load trace] [--meta 110]
+//	bench --counted all [--load trace] [--meta 110]
 //	bench --signals
 //	bench --scale 10000000 [--meta 110]
 //
@@ -56,7 +57,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	c.options.Dir = dir
-	if c.pair.Bin != "" {
+	if c.pair.Bin != "" || c.pair.Counted != "" {
 		return bench.Pair(ctx, c.out, c.options, c.pair)
 	}
 	if c.signals {
@@ -108,6 +109,7 @@ func (c *command) parse(args []string) error {
 	f.StringVar(&c.turns, "turns", "", "file to write the figures of each turn to, as JSON")
 	f.BoolVar(&c.asJSON, "json", false, "end with one JSON object of the ratios")
 	f.StringVar(&c.pair.Bin, "pair", "", "measure only the all-in-ones of --bin and of this folder, in turns")
+	f.StringVar(&c.pair.Counted, "counted", "", "of a pair: types that the second side counts, or all; alone, measure --bin without and with counts")
 	f.StringVar(&c.pair.Load, "load", "trace", "of a pair: long or trace")
 	f.IntVar(&c.pair.Meta, "meta", 110, "of a pair and of --scale: bytes of metadata of a heartbeat")
 	f.IntVar(&c.scale, "scale", 0, "fill an all-in-one with so many records, and measure it on the way")
