@@ -162,7 +162,7 @@ func (c *Client) attempt(ctx context.Context, b history.Bucket, fn func(l *link,
 		case !again || !c.budget.spend() || len(tried) == maxAttempts-1:
 			return err
 		}
-		c.metrics.retries.Inc()
+		c.metrics.retries.WithLabelValues(causeOf(err)).Inc()
 		if slices.Contains(tried, l.peer) || c.alone(l.peer) {
 			run.Sleep(ctx, pauses.First/10+rand.N(pauses.First/5))
 		}

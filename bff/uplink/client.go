@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -108,8 +109,9 @@ type Client struct {
 }
 
 type metrics struct {
-	batches, events, retries, refused prometheus.Counter
-	waits, exchanges                  prometheus.Histogram
+	batches, events, refused prometheus.Counter
+	retries                  *prometheus.CounterVec // by cause
+	waits, exchanges         prometheus.Histogram
 }
 
 func newMetrics(reg prometheus.Registerer, c *Client) *metrics {
@@ -123,15 +125,38 @@ func newMetrics(reg prometheus.Registerer, c *Client) *metrics {
 	histogram := func(name, help string) prometheus.Histogram {
 		return auto.NewHistogram(trace.Latency("playhead_uplink_"+name+"_seconds", help))
 	}
-	return &metrics{
+	m := &metrics{
 		waits:     histogram("wait", "Time for which the oldest heartbeats of a batch waited at the edge."),
 		exchanges: histogram("batch", "Time from sending a batch to history-service to its first answer."),
 
 		batches: counter("batches", "Batches of heartbeats sent over streams."),
 		events:  counter("batched_heartbeats", "Heartbeats sent in batches over streams."),
-		retries: counter("retries", "Calls made to another instance, or again."),
+		retries: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "playhead_uplink_retries_total", Help: "Calls made to another instance, or again, by why the last one failed.",
+		}, []string{"cause"}),
 		refused: counter("refused_calls", "Calls refused because too many heartbeats waited, or for too long."),
 	}
+	for _, cause := range []string{causeCache, causeSilent, causeUnavailable} {
+		m.retries.WithLabelValues(cause)
+	}
+	return m
+}
+
+// Causes of retries: the instance cannot reach the cache, does not answer, or refuses or has no connection.
+const (
+	causeCache       = "cache"
+	causeSilent      = "silent"
+	causeUnavailable = "unavailable"
+)
+
+func causeOf(err error) string {
+	switch {
+	case errors.Is(err, errCache):
+		return causeCache
+	case errors.Is(err, errSilent):
+		return causeSilent
+	}
+	return causeUnavailable
 }
 
 func (m *metrics) batch(b *batch) {

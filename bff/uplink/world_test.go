@@ -174,4 +174,7 @@ func TestAServiceWithoutItsCache(t *testing.T) {
 		})
 	}
 	watching.Wait()
+	if got := obstest.Sum(t, registry, "playhead_uplink_retries_total", "cache"); got == 0 {
+		t.Error("no retry because of the cache is counted")
+	}
 }

@@ -150,13 +150,9 @@ func (c *Config) normalize() error {
 
 func newArchive(c Config, d *dialer, client gohbase.Client) *Archive {
 	silence()
-	on := newServers(c)
-	if c.Registry != nil {
-		c.Registry.MustRegister(on)
-	}
 	return &Archive{
 		config: c, client: client, dialer: d,
-		servers: on, table: []byte(c.Table), deadline: c.Deadline, segments: newSegments(c), summaries: newSummaries(c),
+		servers: newServers(c), table: []byte(c.Table), deadline: c.Deadline, segments: newSegments(c), summaries: newSummaries(c),
 	}
 }
 
@@ -238,28 +234,18 @@ func (l *servers) learn(calls []hrpc.Call) {
 	}
 }
 
-// silentServer is also that of nodes in package connect.
-var silentServer = prometheus.NewDesc("playhead_engine_node_degraded", "1 while a node of an engine fails calls, or refuses writes.",
-	[]string{"node"}, prometheus.Labels{"engine": "hbase"})
-
-// Describe implements [prometheus.Collector].
-func (*servers) Describe(ch chan<- *prometheus.Desc) { ch <- silentServer }
-
-// Collect implements [prometheus.Collector], for the servers that have rows.
-func (l *servers) Collect(ch chan<- prometheus.Metric) {
+// Silent returns by address whether calls to a region server that has rows fail because it answers none.
+func (a *Archive) Silent() map[string]bool {
+	l := a.servers
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	seen := map[string]bool{"": true}
+	silent := make(map[string]bool)
 	for _, name := range l.addrs {
-		if s := l.byName[name]; s != nil && !seen[name] {
-			silent := 0.0
-			if s.breaker.Open() {
-				silent = 1
-			}
-			ch <- prometheus.MustNewConstMetric(silentServer, prometheus.GaugeValue, silent, name)
+		if s := l.byName[name]; s != nil {
+			silent[name] = s.breaker.Open()
 		}
-		seen[name] = true
 	}
+	return silent
 }
 
 // digits returns the number at the beginning of a user's row key, see [history.RowKey].

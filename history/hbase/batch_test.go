@@ -19,6 +19,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/hbase"
+	"github.com/playhead/playhead/internal/breaker"
 	"github.com/playhead/playhead/internal/obs/obstest"
 )
 
@@ -195,7 +196,7 @@ func (g *gated) put(ctx context.Context, t *testing.T, ok bool) time.Duration {
 func TestOutageCostsFewDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, reg := newGated(silent), prometheus.NewRegistry()
-		reg.MustRegister(g.a.Servers())
+		reg.MustRegister(breaker.NewNodes("hbase", g.a.Silent))
 		for i := range 3 {
 			if took := g.put(t.Context(), t, false); took != 10*time.Second {
 				t.Errorf("call %d into the outage took %v, want the deadline of 10s", i, took)

@@ -7,7 +7,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/tsuna/gohbase"
 	"github.com/tsuna/gohbase/hrpc"
@@ -45,9 +44,6 @@ func NewUnknowing(client gohbase.Client, log *slog.Logger) *Archive {
 	a.segments.read.Store(a.now())
 	return a
 }
-
-// Servers returns the collector of the servers' states.
-func (a *Archive) Servers() prometheus.Collector { return a.servers }
 
 // Stepping returns c with a number of records per compaction.
 func (c Config) Stepping(records int) Config {

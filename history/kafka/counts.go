@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/segmentio/kafka-go"
+
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/count"
 	"github.com/playhead/playhead/history/wire"
@@ -81,7 +83,7 @@ func (c *Counts) Publish(ctx context.Context, statements []count.Statement) (uns
 }
 
 // send sends the statements of a partition in order, and returns those from the first failure on.
-func (c *Counts) send(ctx context.Context, partition, leader int, statements []count.Statement) ([]count.Statement, error) {
+func (c *Counts) send(ctx context.Context, partition int, leader kafka.Broker, statements []count.Statement) ([]count.Statement, error) {
 	for len(statements) > 0 {
 		n := min(len(statements), statementsPerMessage)
 		m := wire.Message{Partition: partition, Payload: count.AppendMessage(nil, statements[:n]), Keys: []history.Announcement{{Key: statements[0].Key()}}}

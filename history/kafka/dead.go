@@ -75,7 +75,7 @@ func (d *DeadLetters) Add(ctx context.Context, letters []history.Dead) error {
 }
 
 func (d *DeadLetters) add(ctx context.Context, l history.Dead) error {
-	return d.q.produce(ctx, d.q.broker(0), wire.Message{Payload: wire.AppendDead(nil, l), Keys: []history.Announcement{{Key: l.Key}}})
+	return d.q.produce(ctx, d.q.broker(kafka.Broker{}), wire.Message{Payload: wire.AppendDead(nil, l), Keys: []history.Announcement{{Key: l.Key}}})
 }
 
 // Redrive passes all existing, not yet redriven letters to use, in order, and returns their number. A letter that

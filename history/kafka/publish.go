@@ -35,7 +35,7 @@ func (q *Queue) Publish(ctx context.Context, keys []history.Announcement) ([]his
 }
 
 // send returns one error per message. Partitions run concurrently, the messages of a partition in order.
-func (q *Queue) send(ctx context.Context, messages []wire.Message, leaders []int) []error {
+func (q *Queue) send(ctx context.Context, messages []wire.Message, leaders []kafka.Broker) []error {
 	errs := make([]error, len(messages))
 	var wg sync.WaitGroup
 	for begin, end := 0, 0; begin < len(messages); begin = end {

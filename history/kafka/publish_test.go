@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -117,6 +118,9 @@ func TestPublishBesideAStalledBroker(t *testing.T) {
 	start := time.Now()
 	if lost(time.Minute); time.Since(start) > 10*time.Second {
 		t.Errorf("took %v, want no waiting any more", time.Since(start))
+	}
+	if got, want := q.Silent(), map[string]bool{c.ListenAddrs()[0]: false, c.ListenAddrs()[1]: true}; !maps.Equal(got, want) {
+		t.Errorf("silent brokers %v, want %v", got, want)
 	}
 	stalled.Store(false)
 	for late := time.Now().Add(30 * time.Second); lost(10*time.Second) > 0; {

@@ -12,6 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,8 +37,9 @@ type Queue struct {
 	mechanism sasl.Mechanism
 	transport *kafka.Transport
 	client    *kafka.Client
-	brokers   map[int]*broker // by broker id
-	brokersMu sync.Mutex      // guards brokers
+	brokers   map[kafka.Broker]*broker // used so far
+	leading   []kafka.Broker           // by partition, of the last metadata
+	brokersMu sync.Mutex               // guards brokers and leading
 	decode    func([]byte) ([]history.Announcement, error)
 
 	messages, bytes atomic.Int64 // published
@@ -98,7 +101,7 @@ func newQueue(cfg Config, mechanism sasl.Mechanism) *Queue {
 		mechanism:  mechanism,
 		transport:  t,
 		client:     &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Transport: t},
-		brokers:    map[int]*broker{},
+		brokers:    map[kafka.Broker]*broker{},
 		recreating: make(chan struct{}, 1),
 		decode:     wire.Batch,
 	}
@@ -222,14 +225,28 @@ type broker struct {
 }
 
 // broker returns the limits of a broker.
-func (q *Queue) broker(id int) *broker {
+func (q *Queue) broker(of kafka.Broker) *broker {
 	q.brokersMu.Lock()
 	defer q.brokersMu.Unlock()
-	if q.brokers[id] == nil {
-		name := fmt.Sprintf("kafka broker %d", id)
-		q.brokers[id] = &broker{make(chan struct{}, maxInFlight), breaker.New(breaker.Config{Name: name, Log: q.cfg.Logger, Patience: slowAfter})}
+	if q.brokers[of] == nil {
+		q.brokers[of] = &broker{make(chan struct{}, maxInFlight), breaker.New(breaker.Config{Name: "kafka " + addr(of), Log: q.cfg.Logger, Patience: slowAfter})}
 	}
-	return q.brokers[id]
+	return q.brokers[of]
+}
+
+func addr(b kafka.Broker) string { return net.JoinHostPort(b.Host, strconv.Itoa(b.Port)) }
+
+// Silent returns by address whether requests to a broker that leads partitions fail because it answers none.
+func (q *Queue) Silent() map[string]bool {
+	q.brokersMu.Lock()
+	defer q.brokersMu.Unlock()
+	silent := make(map[string]bool)
+	for _, leader := range q.leading {
+		if b := q.brokers[leader]; b != nil {
+			silent[addr(leader)] = b.breaker.Open()
+		}
+	}
+	return silent
 }
 
 // slowAfter is the least duration of an unanswered request that counts as a failure of its broker.

@@ -114,7 +114,7 @@ func (q *Queue) recreateTopic(ctx context.Context) error {
 }
 
 // ensuredLeaders is leaders, but recreates a missing topic.
-func (q *Queue) ensuredLeaders(ctx context.Context) (leaders []int, err error) {
+func (q *Queue) ensuredLeaders(ctx context.Context) (leaders []kafka.Broker, err error) {
 	leaders, err = q.leaders(ctx)
 	if !topicMissing(err) {
 		return leaders, err
@@ -133,19 +133,19 @@ func (q *Queue) partitions(ctx context.Context) (int, error) {
 
 // leaders returns the partitions' leaders. The transport answers from metadata a few seconds old, so calls are
 // cheap and follow a growing topic.
-func (q *Queue) leaders(ctx context.Context) ([]int, error) {
+func (q *Queue) leaders(ctx context.Context) ([]kafka.Broker, error) {
 	res, err := q.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{q.cfg.Topic}})
 	if err != nil {
 		return nil, fmt.Errorf("no broker answers at %s: %w; is Kafka running there, and are address, TLS and credentials right?", q.addrs(), err)
 	}
 	err = kafka.UnknownTopicOrPartition
-	var leaders []int
+	var leaders []kafka.Broker
 	for _, t := range res.Topics {
 		if t.Name == q.cfg.Topic {
-			leaders, err = make([]int, len(t.Partitions)), t.Error
+			leaders, err = make([]kafka.Broker, len(t.Partitions)), t.Error
 			for _, p := range t.Partitions {
 				if p.ID >= 0 && p.ID < len(leaders) {
-					leaders[p.ID] = p.Leader.ID
+					leaders[p.ID] = p.Leader
 				}
 			}
 		}
@@ -154,6 +154,9 @@ func (q *Queue) leaders(ctx context.Context) ([]int, error) {
 		return nil, fmt.Errorf("topic %s: %w", q.cfg.Topic, err)
 	}
 	q.seen.Store(true)
+	q.brokersMu.Lock()
+	defer q.brokersMu.Unlock()
+	q.leading = leaders
 	return leaders, nil
 }
 

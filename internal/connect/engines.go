@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/breaker"
 	"github.com/playhead/playhead/internal/run"
 	"github.com/playhead/playhead/internal/trace"
 )
@@ -218,6 +219,14 @@ var effects = map[string]string{
 // Probe sets the health probe for idle times.
 func (e *Engines) Probe(name string, probe func(context.Context) error) {
 	e.named(name).probe = probe
+}
+
+// shown adds the gauge of an engine's nodes, which the adapter knows by address.
+func (e *Engines) shown(name string, silent func() map[string]bool) {
+	e.named(name).shows = true
+	if e.Registry != nil {
+		e.Registry.MustRegister(breaker.NewNodes(name, silent))
+	}
 }
 
 // Whole sets the probe of a clustered engine as a whole. While it succeeds, failed calls degrade the engine but

@@ -185,6 +185,7 @@ func (f *Kafka) Connect(e *Engines) (*kafka.Queue, error) {
 		trust.RegisterExpiry(e.Registry, "kafka", cfg.TLS)
 		e.Add("kafka", "--kafka", q.Prepare)
 		e.Probe("kafka", q.Ping)
+		e.shown("kafka", q.Silent)
 		e.Fit("kafka", q.Fit, true)
 	}
 	return q, err
@@ -334,7 +335,7 @@ func (f *HBase) Connect(s *Stores) (*hbase.Archive, error) {
 			return nil
 		})
 		s.Probe("hbase", a.Prepare)
-		s.named("hbase").shows = true
+		s.shown("hbase", a.Silent)
 	}
 	return a, err
 }

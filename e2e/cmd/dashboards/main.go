@@ -127,7 +127,7 @@ var boards = []board{
 		{"Heartbeats over WebSocket", "By what became of them.", perSecond, rate("status", "playhead_ws_heartbeats_total")},
 		{"Connections", "", short, []query{{"sum(playhead_edge_connections)", "HTTP"}, {"sum(playhead_ws_connections)", "WebSocket"}}},
 		{"Connections refused or evicted", "", perSecond, []query{{"sum(rate(playhead_edge_refused_connections_total[$__rate_interval]))", "refused"}, {"sum(rate(playhead_edge_evicted_connections_total[$__rate_interval]))", "evicted"}, {"sum(rate(playhead_edge_incomplete_connections_total[$__rate_interval]))", "incomplete"}}},
-		{"Calls to the services", "Refused: too many waited, or for too long. Retried: made again.", perSecond, []query{{"sum(rate(playhead_uplink_batches_total[$__rate_interval]))", "batches"}, {"sum(rate(playhead_uplink_refused_calls_total[$__rate_interval]))", "refused"}, {"sum(rate(playhead_uplink_retries_total[$__rate_interval]))", "retried"}}},
+		{"Calls to the services", "Refused: too many waited, or for too long. Retried: made again.", perSecond, []query{{"sum(rate(playhead_uplink_batches_total[$__rate_interval]))", "batches"}, {"sum(rate(playhead_uplink_refused_calls_total[$__rate_interval]))", "refused"}, {"sum by (cause) (rate(playhead_uplink_retries_total[$__rate_interval]))", "retried: {{cause}}"}}},
 		{"Services that are up", "As each edge sees it.", short, by("instance", "playhead_uplink_instances")},
 		{"Changes pushed to players", "", perSecond, []query{{"sum(rate(playhead_ws_pushes_total[$__rate_interval]))", "changes"}, {"sum(rate(playhead_ws_pushed_resyncs_total[$__rate_interval]))", "read again"}}},
 		cpu, memory,
@@ -160,7 +160,7 @@ var boards = []board{
 	}},
 	{"engines", "Redis, Kafka and HBase, as Playhead sees them.", []panel{
 		{"Engines away", "", short, by("engine", "max by (engine) (playhead_engine_degraded)")},
-		{"Nodes away", "Redis masters and region servers, by node.", short, by("node", "max by (node) (playhead_engine_node_degraded)")},
+		{"Nodes away", "Redis masters, brokers and region servers, by node.", short, by("node", "max by (node) (playhead_engine_node_degraded)")},
 		{"Engines unsafe", "", short, by("engine", "max by (engine) (playhead_engine_misconfigured)")},
 		{"Time of a call, 99th percentile", "By engine and operation.", seconds, []query{{"histogram_quantile(0.99, sum by (le, engine, operation) (rate(playhead_engine_call_seconds_bucket[$__rate_interval])))", "{{engine}} {{operation}}"}}},
 		{"Calls to Redis refused", "The node was silent, or had too many.", perSecond, by("instance", "rate(playhead_stores_refused_cache_calls_total[$__rate_interval])")},
