@@ -104,6 +104,7 @@ spec:
         httpGet: {path: /readyz, port: admin}
         periodSeconds: 2
         timeoutSeconds: 2
+        failureThreshold: 2 # out within 4 s, before --lame-duck is over
       securityContext:
         allowPrivilegeEscalation: false
         readOnlyRootFilesystem: true
