@@ -198,9 +198,14 @@ func (t *trial) rolling(ctx context.Context, sp spec, restarts func() []step) er
 	if err := t.start(ctx, sp); err != nil {
 		return err
 	}
-	p := &retrier{target: t.stack.edge}
+	return t.retried(ctx, t.stack.edge, restarts()...)
+}
+
+// retried takes steps while all players report to a target, and compares. One retry must suffice for each player.
+func (t *trial) retried(ctx context.Context, to target, steps ...step) error {
+	p := &retrier{target: to}
 	t.load.edge, t.load.everyone = p, true
-	if err := t.underLoad(append(restarts(), wait(time.Second))...)(ctx); err != nil {
+	if err := t.underLoad(append(steps, wait(time.Second))...)(ctx); err != nil {
 		return err
 	}
 	t.res.note("of %d uploads %d needed a second try", p.all.Load(), p.second.Load())

@@ -243,28 +243,32 @@ func (s *stack) startJob(ctx, watch context.Context, i int, flags []string) erro
 	return nil
 }
 
-func (s *stack) addEdge(ctx, watch context.Context) error {
-	secret := strings.Repeat("s", 32)
+func (s *stack) addEdge(ctx, watch context.Context) (err error) {
+	s.bff, s.edge, err = s.newEdge(ctx, watch, "bff")
+	return err
+}
+
+// newEdge starts an edge in front of all services.
+func (s *stack) newEdge(ctx, watch context.Context, name string, more ...string) (u *unit, c edgeClient, err error) {
+	c.secret = []byte(strings.Repeat("s", 32))
 	file := filepath.Join(s.opts.Dir, "secret")
-	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
-		return err
+	if err := os.WriteFile(file, c.secret, 0o600); err != nil {
+		return nil, c, err
 	}
-	listen, err := process.FreeAddr(ctx)
-	if err != nil {
-		return err
+	if c.addr, err = process.FreeAddr(ctx); err != nil {
+		return nil, c, err
 	}
 	admin, err := process.FreeAddr(ctx)
 	if err != nil {
-		return err
+		return nil, c, err
 	}
-	s.edge = edgeClient{addr: listen, secret: []byte(secret)}
 	var rpc []string
-	for _, c := range s.conns {
-		rpc = append(rpc, c.Target())
+	for _, conn := range s.conns {
+		rpc = append(rpc, conn.Target())
 	}
-	s.bff = newUnit(s.opts.Log, "bff", admin, s.product().Edge(listen, admin, file, rpc)...)
-	s.wg.Go(func() { s.bff.watch(watch) })
-	return nil
+	u = newUnit(s.opts.Log, name, admin, append(s.product().Edge(c.addr, admin, file, rpc), more...)...)
+	s.wg.Go(func() { u.watch(watch) })
+	return u, c, nil
 }
 
 // unit makes a service or job, named by command and number.
