@@ -399,7 +399,8 @@ type lookup struct {
 
 // lookupEntry is an object of its own, since generated Kotlin and Swift have no lists with null.
 type lookupEntry struct {
-	Record *codec.Record `json:"record,omitempty" doc:"Absent where there is none."`
+	Record  *codec.Record  `json:"record,omitempty" doc:"Absent where there is none."`
+	Summary *codec.Summary `json:"summary,omitempty" doc:"With detail=summary. Absent where it is not known that the object was ever played."`
 }
 
 type changes struct {

@@ -130,34 +130,61 @@ func (a *api) viewings(ctx context.Context, in *viewingsInput) (*viewings, error
 	return out, nil
 }
 
-func (a *api) lookup(ctx context.Context, in *upload) (*lookup, error) {
-	objects, err := a.objects(ctx, in, maxLookup)
+type lookupInput struct {
+	upload
+	Detail string `query:"detail" enum:"record,summary" default:"record" doc:"With summary each entry has a summary of all ages in place of a record: whether the user ever played the object, where the server keeps summaries."`
+}
+
+func (a *api) lookup(ctx context.Context, in *lookupInput) (*lookup, error) {
+	objects, err := a.objects(ctx, &in.upload, maxLookup)
 	if err != nil {
 		return nil, err
 	}
-	records, err := a.points(ctx, objects)
+	out := &lookup{Items: make([]lookupEntry, len(objects))}
+	if in.Detail != "summary" {
+		records, err := a.points(ctx, objects)
+		for i, r := range records {
+			out.Items[i].Record = r
+		}
+		return out, err
+	}
+	resp, err := a.pointsOf(ctx, &historyv1.PointsRequest{Objects: objects, Brief: true})
 	if err != nil {
 		return nil, err
 	}
-	out := &lookup{Items: make([]lookupEntry, len(records))}
-	for i, r := range records {
-		out.Items[i].Record = r
+	if err := wantAll("summaries", len(resp.Summaries), len(objects)); err != nil {
+		return nil, err
+	}
+	for i, s := range codec.NewSummaries(resp.Summaries) {
+		if resp.Summaries[i].Object != nil {
+			out.Items[i].Summary = &s
+		}
 	}
 	return out, nil
 }
 
 // points returns one record per object, nil if missing.
 func (a *api) points(ctx context.Context, objects []*historyv1.Object) ([]*codec.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
-	defer cancel()
-	resp, err := a.cfg.Service.Points(ctx, &historyv1.PointsRequest{Uid: uidOf(ctx), Objects: objects})
+	resp, err := a.pointsOf(ctx, &historyv1.PointsRequest{Objects: objects})
 	if err != nil {
 		return nil, err
 	}
-	if len(resp.Items) != len(objects) { // must not look like missing records
-		return nil, fmt.Errorf("%d points for %d objects", len(resp.Items), len(objects))
+	return codec.NewRecords(resp.Items), wantAll("points", len(resp.Items), len(objects))
+}
+
+func (a *api) pointsOf(ctx context.Context, req *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
+	defer cancel()
+	req.Uid = uidOf(ctx)
+	return a.cfg.Service.Points(ctx, req)
+}
+
+// wantAll fails for an answer that is not whole, which must not look like missing records.
+func wantAll(what string, got, want int) error {
+	if got != want {
+		return fmt.Errorf("%d %s for %d objects", got, what, want)
 	}
-	return codec.NewRecords(resp.Items), nil
+	return nil
 }
 
 func (a *api) objects(ctx context.Context, in *upload, limit int) (objects []*historyv1.Object, err error) {

@@ -85,6 +85,12 @@ func TestOperations(t *testing.T) {
 			`{"items":[{"record":` + itemJSON + `},{}]}`,
 		},
 		{
+			"POST /v1/history/lookup?detail=summary", `{"objects":[{"id":"100","type":1},{"id":"a:b_c~@-.","type":4294967295}]}`,
+			&historyv1.PointsRequest{Uid: "u1", Objects: two, Brief: true},
+			&historyv1.PointsResponse{Summaries: []*historyv1.Summary{{Object: objects[0], FirstMs: 1772396100000, LastMs: 1772396101500, Plays: 2}, {}}},
+			`{"items":[{"summary":{"object":{"id":"100","type":1},"first":"2026-03-01T20:15:00.000Z","last":"2026-03-01T20:15:01.500Z","plays":2}},{}]}`,
+		},
+		{
 			"DELETE /v1/history/4294967295/a:b_c~@-.", "",
 			&historyv1.DeleteRequest{Uid: "u1", Objects: two[1:]},
 			&historyv1.DeleteResponse{Deleted: 1},

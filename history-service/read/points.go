@@ -23,11 +23,20 @@ func (r *Reader) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
+	var past map[history.Object]history.Summary
+	if req.GetBrief() { // before the records, which may expire meanwhile
+		if past, err = r.past(ctx, req.GetUid(), keys); err != nil {
+			return nil, fmt.Errorf("points: %w", err)
+		}
+	}
 	entries, err := r.byNamespace(ctx, keys, r.point)
 	if err != nil {
 		return nil, fmt.Errorf("points: %w", err)
 	}
 	r.foldMoved(ctx, keys, entries)
+	if req.GetBrief() {
+		return r.briefly(keys, entries, past), nil
+	}
 	resp := &historyv1.PointsResponse{Items: make([]*historyv1.Item, len(keys))}
 	for i, e := range entries {
 		resp.Items[i] = &historyv1.Item{}

@@ -8,6 +8,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/view"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // summaries reads up to q.Limit+1 visible summaries.
@@ -128,4 +130,60 @@ func (r *Reader) sinceBorder(ctx context.Context, keys []history.Key, border int
 		e.Record = united(e.Record, archived[n].Record)
 	}
 	return entries, nil
+}
+
+// pastPage is how many summaries one read takes in search of objects.
+const pastPage = 1000
+
+// past returns the summaries of some keys of a user. It reads the user's summaries until it has all: they are sorted by
+// time. Their parts stay in the store's memory.
+func (r *Reader) past(ctx context.Context, uid string, keys []history.Key) (map[history.Object]history.Summary, error) {
+	found := make(map[history.Object]history.Summary)
+	if r.cfg.Summaries == nil {
+		return found, nil
+	}
+	if ttl, err := r.cfg.Summaries.SummaryTTL(ctx); err != nil || ttl == 0 {
+		return found, err
+	}
+	wanted := make(map[history.Object]bool)
+	for _, k := range keys {
+		wanted[k.Object] = true
+	}
+	q := history.Query{Limit: pastPage}
+	for len(found) < len(wanted) {
+		page, err := r.summaryPage(ctx, uid, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range page.Items {
+			if _, later := found[s.Object]; wanted[s.Object] && !later {
+				found[s.Object] = s
+			}
+		}
+		if !page.More {
+			break
+		}
+		q.After = page.Items[len(page.Items)-1].Place()
+	}
+	return found, nil
+}
+
+// briefly counts each record into what its object's summary has of the time before.
+func (r *Reader) briefly(keys []history.Key, entries []history.Entry, past map[history.Object]history.Summary) *historyv1.PointsResponse {
+	resp := &historyv1.PointsResponse{Summaries: make([]*historyv1.Summary, len(keys))}
+	for i, e := range entries {
+		o := keys[i].Object
+		gone := e.User.ClearedAt(o.Type)
+		if e.Record != nil {
+			gone = max(gone, e.Record.RemovedAt)
+		}
+		s, known := past[o].After(gone)
+		if rec := e.Record.Visible(o, &e.User); rec != nil {
+			s, known = s.With(o, rec, r.cfg.Rules)
+		}
+		if resp.Summaries[i] = new(historyv1.Summary); known {
+			resp.Summaries[i] = view.Summary(s)
+		}
+	}
+	return resp
 }

@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,13 +32,23 @@ func (h *house) archived(t *testing.T, uid, id string, hours int64) {
 
 func (h *house) archivedOf(t *testing.T, namespace string, o history.Object, hours int64) {
 	t.Helper()
+	h.put(t, h.viewing(namespace, o, hours))
+}
+
+// viewing is the cell of a completed viewing.
+func (h *house) viewing(namespace string, o history.Object, hours int64) history.Cell {
 	e := history.Event{
 		Key: history.Key{UID: namespace, Object: o}, Kind: history.KindFinish,
 		At: h.clock.Load() - hours*3_600_000, Position: 50_000, Duration: 100_000, Session: o.ID,
 	}
 	r := e.Record()
 	r.Partial, r.Revision, r.CellTime = false, history.NewRevision(), e.At
-	if errs := h.db.Archive().Put(t.Context(), []history.Cell{{Key: e.Key, Record: r}}); errs != nil {
+	return history.Cell{Key: e.Key, Record: r}
+}
+
+func (h *house) put(t *testing.T, cells ...history.Cell) {
+	t.Helper()
+	if errs := h.db.Archive().Put(t.Context(), cells); errs != nil {
 		t.Fatal(errs)
 	}
 }
@@ -225,17 +236,66 @@ func TestSummaryOfWhatComesBack(t *testing.T) {
 		}
 	}
 	want("all have ended", 6, "0", "1", "2", "3", "4", "5")
+	wantEver(t, s, "1 1 1 1 1 1 -")
 	again := beat("ann/3", stop, -10*dayMs+5000, 50)
 	wantStatuses(t, "watched again", apply(t, s, again), stored)
 	want("one is watched again", 5, "3", "0", "1", "2", "4", "5")
+	finished := beat("ann/3", finish, -10*dayMs+20_000, 100)
+	finished.Session = "again"
+	wantStatuses(t, "finished again", apply(t, s, finished), stored)
+	wantEver(t, s, "1 1 1 2 1 1 -")
 	if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "1", Type: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	want("one is deleted", 4, "3", "0", "2", "4", "5")
+	wantEver(t, s, "1 - 1 2 1 1 -")
 	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
 		t.Fatal(err)
 	}
 	want("cleared", 0)
+	wantEver(t, s, "- - - - - - -")
+}
+
+// wantEver checks the plays of ann's objects from 0 on, over all ages. A dash is an object never played.
+func wantEver(t *testing.T, s *rpc.Server, want string) {
+	t.Helper()
+	words := strings.Fields(want)
+	req := &historyv1.PointsRequest{Uid: "ann", Brief: true}
+	for i := range words {
+		req.Objects = append(req.Objects, &historyv1.Object{Id: fmt.Sprint(i), Type: 1})
+	}
+	resp, err := s.Points(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, x := range resp.Summaries {
+		if x.Object == nil {
+			got = append(got, "-")
+		} else {
+			got = append(got, fmt.Sprint(x.Plays))
+		}
+	}
+	if !slices.Equal(got, words) || len(resp.Items) > 0 {
+		t.Errorf("plays %v, want %v; items %v", got, words, resp.Items)
+	}
+}
+
+// TestEverOfMany finds the oldest of more summaries than one read takes.
+func TestEverOfMany(t *testing.T) {
+	h, s := summing(t, 0)
+	var cells []history.Cell
+	for i := range int64(1100) {
+		cells = append(cells, h.viewing("ann", history.Object{ID: fmt.Sprint(i), Type: 1}, 86*24-i%5))
+	}
+	h.put(t, cells...)
+	h.summarize(t)
+	h.clock.Add(10 * dayMs)
+	req := &historyv1.PointsRequest{Uid: "ann", Brief: true, Objects: []*historyv1.Object{{Id: "0", Type: 1}, {Id: "4", Type: 1}}}
+	resp, err := s.Points(t.Context(), req)
+	if err != nil || resp.Summaries[0].GetPlays() != 1 || resp.Summaries[1].GetPlays() != 1 {
+		t.Errorf("the oldest and a newest: %v, %v", resp, err)
+	}
 }
 
 // TestSummaryBesideTheArchive: the newer record of a cold user is in the archive.

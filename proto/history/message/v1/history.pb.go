@@ -1734,7 +1734,9 @@ type PointsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
 	// At most 100.
-	Objects       []*Object `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"`
+	Objects []*Object `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"`
+	// Summaries stand for the items: one small form of all ages.
+	Brief         bool `protobuf:"varint,3,opt,name=brief,proto3" json:"brief,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1783,10 +1785,19 @@ func (x *PointsRequest) GetObjects() []*Object {
 	return nil
 }
 
+func (x *PointsRequest) GetBrief() bool {
+	if x != nil {
+		return x.Brief
+	}
+	return false
+}
+
 type PointsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One for each object, in order; one without an object if there is no record.
-	Items         []*Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	// One for each object, in order; one without an object if there is no record. None if brief.
+	Items []*Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	// If brief, one for each object, in order; one without an object if it is not known that it was ever played.
+	Summaries     []*Summary `protobuf:"bytes,2,rep,name=summaries,proto3" json:"summaries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1824,6 +1835,13 @@ func (*PointsResponse) Descriptor() ([]byte, []int) {
 func (x *PointsResponse) GetItems() []*Item {
 	if x != nil {
 		return x.Items
+	}
+	return nil
+}
+
+func (x *PointsResponse) GetSummaries() []*Summary {
+	if x != nil {
+		return x.Summaries
 	}
 	return nil
 }
@@ -4396,12 +4414,14 @@ const file_history_message_v1_history_proto_rawDesc = "" +
 	"\vduration_ms\x18\a \x01(\x03R\n" +
 	"durationMs\x12\x1c\n" +
 	"\tcompleted\x18\b \x01(\bR\tcompleted\x12\x14\n" +
-	"\x05title\x18\t \x01(\tR\x05title\"W\n" +
+	"\x05title\x18\t \x01(\tR\x05title\"m\n" +
 	"\rPointsRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x124\n" +
-	"\aobjects\x18\x02 \x03(\v2\x1a.history.message.v1.ObjectR\aobjects\"@\n" +
+	"\aobjects\x18\x02 \x03(\v2\x1a.history.message.v1.ObjectR\aobjects\x12\x14\n" +
+	"\x05brief\x18\x03 \x01(\bR\x05brief\"{\n" +
 	"\x0ePointsResponse\x12.\n" +
-	"\x05items\x18\x01 \x03(\v2\x18.history.message.v1.ItemR\x05items\"N\n" +
+	"\x05items\x18\x01 \x03(\v2\x18.history.message.v1.ItemR\x05items\x129\n" +
+	"\tsummaries\x18\x02 \x03(\v2\x1b.history.message.v1.SummaryR\tsummaries\"N\n" +
 	"\x0eChangesRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\tR\x05since\x12\x14\n" +
@@ -4718,51 +4738,52 @@ var file_history_message_v1_history_proto_depIdxs = []int32{
 	64, // 20: history.message.v1.Summary.object:type_name -> history.message.v1.Object
 	64, // 21: history.message.v1.PointsRequest.objects:type_name -> history.message.v1.Object
 	15, // 22: history.message.v1.PointsResponse.items:type_name -> history.message.v1.Item
-	15, // 23: history.message.v1.ChangesResponse.items:type_name -> history.message.v1.Item
-	64, // 24: history.message.v1.ChangesResponse.removed:type_name -> history.message.v1.Object
-	52, // 25: history.message.v1.ChangesResponse.settings:type_name -> history.message.v1.Settings
-	64, // 26: history.message.v1.ViewingsRequest.object:type_name -> history.message.v1.Object
-	26, // 27: history.message.v1.ViewingsResponse.sessions:type_name -> history.message.v1.Session
-	65, // 28: history.message.v1.Session.state:type_name -> history.message.v1.State
-	3,  // 29: history.message.v1.StatsRequest.by:type_name -> history.message.v1.StatsBy
-	29, // 30: history.message.v1.StatsResponse.buckets:type_name -> history.message.v1.StatsBucket
-	30, // 31: history.message.v1.StatsResponse.total:type_name -> history.message.v1.StatsSum
-	30, // 32: history.message.v1.StatsResponse.undated:type_name -> history.message.v1.StatsSum
-	64, // 33: history.message.v1.StatsBucket.object:type_name -> history.message.v1.Object
-	30, // 34: history.message.v1.StatsBucket.sum:type_name -> history.message.v1.StatsSum
-	64, // 35: history.message.v1.CountsRequest.objects:type_name -> history.message.v1.Object
-	33, // 36: history.message.v1.CountsResponse.items:type_name -> history.message.v1.ObjectCounts
-	64, // 37: history.message.v1.ObjectCounts.object:type_name -> history.message.v1.Object
-	34, // 38: history.message.v1.ObjectCounts.total:type_name -> history.message.v1.CountsSum
-	35, // 39: history.message.v1.ObjectCounts.days:type_name -> history.message.v1.CountsDay
-	34, // 40: history.message.v1.CountsDay.sum:type_name -> history.message.v1.CountsSum
-	64, // 41: history.message.v1.DeleteRequest.objects:type_name -> history.message.v1.Object
-	39, // 42: history.message.v1.MarkRequest.objects:type_name -> history.message.v1.MarkedObject
-	4,  // 43: history.message.v1.MarkRequest.mark:type_name -> history.message.v1.Mark
-	64, // 44: history.message.v1.MarkedObject.object:type_name -> history.message.v1.Object
-	63, // 45: history.message.v1.MarkedObject.meta:type_name -> history.message.v1.MarkedObject.MetaEntry
-	1,  // 46: history.message.v1.MarkResponse.statuses:type_name -> history.message.v1.Status
-	15, // 47: history.message.v1.MarkResponse.records:type_name -> history.message.v1.Item
-	64, // 48: history.message.v1.ImportedRecord.object:type_name -> history.message.v1.Object
-	66, // 49: history.message.v1.ImportedRecord.record:type_name -> history.message.v1.Record
-	43, // 50: history.message.v1.ImportRequest.records:type_name -> history.message.v1.ImportedRecord
-	1,  // 51: history.message.v1.ImportResponse.statuses:type_name -> history.message.v1.Status
-	8,  // 52: history.message.v1.ImportResponse.refusals:type_name -> history.message.v1.Refusal
-	15, // 53: history.message.v1.SearchResponse.items:type_name -> history.message.v1.Item
-	15, // 54: history.message.v1.ContinueResponse.items:type_name -> history.message.v1.Item
-	64, // 55: history.message.v1.DismissRequest.objects:type_name -> history.message.v1.Object
-	52, // 56: history.message.v1.GetSettingsResponse.settings:type_name -> history.message.v1.Settings
-	52, // 57: history.message.v1.PutSettingsResponse.settings:type_name -> history.message.v1.Settings
-	58, // 58: history.message.v1.WatchRequest.added:type_name -> history.message.v1.Watcher
-	58, // 59: history.message.v1.WatchRequest.removed:type_name -> history.message.v1.Watcher
-	60, // 60: history.message.v1.WatchResponse.changes:type_name -> history.message.v1.Change
-	15, // 61: history.message.v1.Change.items:type_name -> history.message.v1.Item
-	64, // 62: history.message.v1.Change.removed:type_name -> history.message.v1.Object
-	63, // [63:63] is the sub-list for method output_type
-	63, // [63:63] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	19, // 23: history.message.v1.PointsResponse.summaries:type_name -> history.message.v1.Summary
+	15, // 24: history.message.v1.ChangesResponse.items:type_name -> history.message.v1.Item
+	64, // 25: history.message.v1.ChangesResponse.removed:type_name -> history.message.v1.Object
+	52, // 26: history.message.v1.ChangesResponse.settings:type_name -> history.message.v1.Settings
+	64, // 27: history.message.v1.ViewingsRequest.object:type_name -> history.message.v1.Object
+	26, // 28: history.message.v1.ViewingsResponse.sessions:type_name -> history.message.v1.Session
+	65, // 29: history.message.v1.Session.state:type_name -> history.message.v1.State
+	3,  // 30: history.message.v1.StatsRequest.by:type_name -> history.message.v1.StatsBy
+	29, // 31: history.message.v1.StatsResponse.buckets:type_name -> history.message.v1.StatsBucket
+	30, // 32: history.message.v1.StatsResponse.total:type_name -> history.message.v1.StatsSum
+	30, // 33: history.message.v1.StatsResponse.undated:type_name -> history.message.v1.StatsSum
+	64, // 34: history.message.v1.StatsBucket.object:type_name -> history.message.v1.Object
+	30, // 35: history.message.v1.StatsBucket.sum:type_name -> history.message.v1.StatsSum
+	64, // 36: history.message.v1.CountsRequest.objects:type_name -> history.message.v1.Object
+	33, // 37: history.message.v1.CountsResponse.items:type_name -> history.message.v1.ObjectCounts
+	64, // 38: history.message.v1.ObjectCounts.object:type_name -> history.message.v1.Object
+	34, // 39: history.message.v1.ObjectCounts.total:type_name -> history.message.v1.CountsSum
+	35, // 40: history.message.v1.ObjectCounts.days:type_name -> history.message.v1.CountsDay
+	34, // 41: history.message.v1.CountsDay.sum:type_name -> history.message.v1.CountsSum
+	64, // 42: history.message.v1.DeleteRequest.objects:type_name -> history.message.v1.Object
+	39, // 43: history.message.v1.MarkRequest.objects:type_name -> history.message.v1.MarkedObject
+	4,  // 44: history.message.v1.MarkRequest.mark:type_name -> history.message.v1.Mark
+	64, // 45: history.message.v1.MarkedObject.object:type_name -> history.message.v1.Object
+	63, // 46: history.message.v1.MarkedObject.meta:type_name -> history.message.v1.MarkedObject.MetaEntry
+	1,  // 47: history.message.v1.MarkResponse.statuses:type_name -> history.message.v1.Status
+	15, // 48: history.message.v1.MarkResponse.records:type_name -> history.message.v1.Item
+	64, // 49: history.message.v1.ImportedRecord.object:type_name -> history.message.v1.Object
+	66, // 50: history.message.v1.ImportedRecord.record:type_name -> history.message.v1.Record
+	43, // 51: history.message.v1.ImportRequest.records:type_name -> history.message.v1.ImportedRecord
+	1,  // 52: history.message.v1.ImportResponse.statuses:type_name -> history.message.v1.Status
+	8,  // 53: history.message.v1.ImportResponse.refusals:type_name -> history.message.v1.Refusal
+	15, // 54: history.message.v1.SearchResponse.items:type_name -> history.message.v1.Item
+	15, // 55: history.message.v1.ContinueResponse.items:type_name -> history.message.v1.Item
+	64, // 56: history.message.v1.DismissRequest.objects:type_name -> history.message.v1.Object
+	52, // 57: history.message.v1.GetSettingsResponse.settings:type_name -> history.message.v1.Settings
+	52, // 58: history.message.v1.PutSettingsResponse.settings:type_name -> history.message.v1.Settings
+	58, // 59: history.message.v1.WatchRequest.added:type_name -> history.message.v1.Watcher
+	58, // 60: history.message.v1.WatchRequest.removed:type_name -> history.message.v1.Watcher
+	60, // 61: history.message.v1.WatchResponse.changes:type_name -> history.message.v1.Change
+	15, // 62: history.message.v1.Change.items:type_name -> history.message.v1.Item
+	64, // 63: history.message.v1.Change.removed:type_name -> history.message.v1.Object
+	64, // [64:64] is the sub-list for method output_type
+	64, // [64:64] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_history_message_v1_history_proto_init() }

@@ -1296,6 +1296,16 @@ func (m *PointsRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Brief {
+		i--
+		if m.Brief {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x18
+	}
 	if len(m.Objects) > 0 {
 		for iNdEx := len(m.Objects) - 1; iNdEx >= 0; iNdEx-- {
 			size, err := m.Objects[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
@@ -1347,6 +1357,18 @@ func (m *PointsResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if len(m.Summaries) > 0 {
+		for iNdEx := len(m.Summaries) - 1; iNdEx >= 0; iNdEx-- {
+			size, err := m.Summaries[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
+			if err != nil {
+				return 0, err
+			}
+			i -= size
+			i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+			i--
+			dAtA[i] = 0x12
+		}
 	}
 	if len(m.Items) > 0 {
 		for iNdEx := len(m.Items) - 1; iNdEx >= 0; iNdEx-- {
@@ -4124,6 +4146,9 @@ func (m *PointsRequest) SizeVT() (n int) {
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
 	}
+	if m.Brief {
+		n += 2
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -4136,6 +4161,12 @@ func (m *PointsResponse) SizeVT() (n int) {
 	_ = l
 	if len(m.Items) > 0 {
 		for _, e := range m.Items {
+			l = e.SizeVT()
+			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+		}
+	}
+	if len(m.Summaries) > 0 {
+		for _, e := range m.Summaries {
 			l = e.SizeVT()
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
