@@ -71,6 +71,9 @@ func (p *page) token(kind html.TokenType, z *html.Tokenizer, line int64) error {
 	case html.StartTagToken:
 		name, more := z.TagName()
 		tag := string(name)
+		if tag != "div" && tag != "a" {
+			return nil
+		}
 		var class, href string
 		for more {
 			var k, v []byte
@@ -184,19 +187,20 @@ var months = map[string]time.Month{
 
 // words parses times such as "Nov 28, 2026, 6:23:51 PM UTC" and "28.11.2026, 18:23:51 MEZ".
 func (s *Source) words(text string) (int64, error) {
-	wrong := bad("time", "%s is in a language that is not read; export the history as JSON", shown(text))
-	m := clock.FindStringSubmatchIndex(text)
-	if m == nil {
-		return 0, wrong
+	wrong := func() error {
+		return bad("time", "%s is in a language that is not read; export the history as JSON", shown(text))
 	}
 	part := clock.FindStringSubmatch(text)
-	day, ok := s.day(strings.TrimRight(text[:m[0]], ", "))
+	if part == nil {
+		return 0, wrong()
+	}
+	day, ok := s.day(strings.TrimRight(strings.TrimSuffix(text, part[0]), ", "))
 	hour, _ := strconv.Atoi(part[1])
 	minute, _ := strconv.Atoi(part[2])
 	second, _ := strconv.Atoi(part[3])
 	if part[4] != "" {
 		if hour < 1 || hour > 12 {
-			return 0, wrong
+			return 0, wrong()
 		}
 		hour %= 12
 		if strings.EqualFold(part[4], "p") {
@@ -204,7 +208,7 @@ func (s *Source) words(text string) (int64, error) {
 		}
 	}
 	if !ok || hour > 23 || minute > 59 || second > 59 {
-		return 0, wrong
+		return 0, wrong()
 	}
 	t := time.Date(day.Year(), day.Month(), day.Day(), hour, minute, second, 0, time.UTC)
 	ms, err := abbreviated(t, part[5], s.options.Zone)
@@ -218,7 +222,10 @@ func (s *Source) words(text string) (int64, error) {
 func (s *Source) day(text string) (time.Time, bool) {
 	for _, o := range dateOrders {
 		known := s.options.Dates == o || o == DayFirst && strings.Contains(text, ".") || o == YearFirst && strings.IndexAny(text, "./-") == 4
-		if t, ok := date(text, o, s.started.Year()+1); ok && known {
+		if !known {
+			continue
+		}
+		if t, ok := date(text, o, s.started.Year()+1); ok {
 			return t, true
 		}
 	}

@@ -132,7 +132,7 @@ func (m *Map) row(o *Options, get func(i int) string) (*row, int, error) {
 }
 
 func (r *row) set(f *mapped, text string, zone *time.Location) (err error) {
-	if strings.ContainsAny(text, "\n\r") {
+	if strings.IndexByte(text, '\n') >= 0 || strings.IndexByte(text, '\r') >= 0 {
 		return bad(f.field, "a line break; is a quote missing?")
 	}
 	switch f.field {

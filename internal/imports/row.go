@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ type row struct {
 	state      state
 	session    string
 	device     string
-	meta       map[string]string
+	meta       []history.MetaEntry[string] // distinct keys
 }
 
 // state says whether a form knows that the viewing reached the end.
@@ -72,15 +73,17 @@ func (r *row) put(key, value string) {
 	if value = strings.TrimSpace(value); value == "" {
 		return
 	}
-	if r.meta == nil {
-		r.meta = make(map[string]string, 4)
-	}
 	if key == "title" || key == "series" || key == "artist" || key == "album" {
 		value = shortened(value, 200)
 	}
-	if len(value) <= 200 {
-		r.meta[key] = value
+	if len(value) > 200 {
+		return
 	}
+	if i := slices.IndexFunc(r.meta, func(e history.MetaEntry[string]) bool { return e.Key == key }); i >= 0 {
+		r.meta[i].Value = value
+		return
+	}
+	r.meta = append(r.meta, history.MetaEntry[string]{Key: key, Value: value})
 }
 
 func shortened(s string, most int) string {
@@ -136,9 +139,7 @@ func (s *Source) event(form string, r *row) (history.Event, error) {
 	if e.Session = r.session; e.Session == "" {
 		e.Session = strconv.FormatInt(cmp.Or(r.start, r.end), 36)
 	}
-	if len(r.meta) > 0 {
-		e.Meta = history.NewMeta(r.meta)
-	}
+	e.Meta, _ = history.MetaOf(r.meta)
 	err := s.check(&e)
 	e.Clamp() // after the check: a loop is longer than the object
 	return e, err

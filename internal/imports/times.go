@@ -135,6 +135,9 @@ var isoLayouts = []string{
 // iso parses a time as ISO 8601 has it, or a day. A wall clock is in the zone.
 func iso(text string, zone *time.Location) (int64, error) {
 	for _, layout := range isoLayouts {
+		if len(text) > 10 && text[10] != layout[10] { // T or a space
+			continue
+		}
 		if t, err := time.Parse(layout, text); err == nil {
 			return inZone(t, layout, zone)
 		}
