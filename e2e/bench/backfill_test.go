@@ -9,121 +9,128 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tsuna/gohbase"
-	"github.com/tsuna/gohbase/hrpc"
-	"golang.org/x/sync/errgroup"
-
+	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/all-in-one/allinonetest"
+	"github.com/playhead/playhead/e2e/bench"
 	"github.com/playhead/playhead/e2e/pipeline"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/pebble"
-	"github.com/playhead/playhead/history/wire"
 	"github.com/playhead/playhead/playhead/backfill"
 )
 
-// oldViewings are a source of viewings of the last 80 days, of users with forty each.
-type oldViewings struct {
-	users, each int
-	began       int64 // Unix milliseconds
+// old is a source of old viewings in the order of time, as in a file: 2,500 users with forty each.
+type old []history.Event
+
+func oldViewings() old {
+	const users, each = 2500, 40
+	began := time.Now().AddDate(0, 0, -80).UnixMilli()
+	all := make(old, users*each)
+	for i := range all {
+		at := began + int64(i)*1000
+		k := history.Key{UID: fmt.Sprint("user-", i%users), Object: history.Object{ID: fmt.Sprint("film-", i/users), Type: 1}}
+		all[i] = history.Event{Key: k, Kind: history.KindStop, At: at, StartedAt: at - 600_000, Watched: 600_000, Position: 600_000, Duration: 1_200_000, Session: fmt.Sprint(at)}
+	}
+	return all
 }
 
-func (o oldViewings) Identity() (string, error) { return "old", nil }
+func (old) Identity() (string, error) { return "old", nil }
 
-func (o oldViewings) Items(context.Context, string) iter.Seq2[backfill.Item, error] {
+func (o old) Items(context.Context, string) iter.Seq2[backfill.Item, error] {
 	return func(yield func(backfill.Item, error) bool) {
-		for i := range o.users * o.each {
-			if !yield(backfill.Item{Key: o.event(i).Key, Event: o.event(i)}, nil) {
+		for i := range o {
+			if !yield(backfill.Item{Key: o[i].Key, Event: &o[i]}, nil) {
 				return
 			}
 		}
 	}
 }
 
-func (o oldViewings) event(i int) *history.Event {
-	at := o.began + int64(i)*1000
-	k := history.Key{UID: fmt.Sprint("user-", i%o.users), Object: history.Object{ID: fmt.Sprint("film-", i/o.users), Type: 1}}
-	return &history.Event{Key: k, Kind: history.KindStop, At: at, StartedAt: at - 600_000, Watched: 600_000, Position: 600_000, Duration: 1_200_000, Session: fmt.Sprint(at)}
-}
-
-// rate copies everything to a target and returns the items per second.
-func (o oldViewings) rate(b *testing.B, t backfill.Target) float64 {
+// copied copies all viewings, of a file or of a store.
+func (o old) copied(b *testing.B, m meter, from backfill.Source, to backfill.Target) figures {
 	b.Helper()
-	c := backfill.Copy{Source: o, Target: t, MaxRejects: -1}
-	r, err := c.Run(b.Context())
-	if err != nil || r.Rows != int64(o.users*o.each) || r.Outcomes["missing"]+r.Outcomes["different"]+r.Outcomes["expired"] > 0 {
-		b.Fatal(r, err)
-	}
-	return r.PerSec
+	return m.measure(b, len(o), func() time.Duration {
+		began := time.Now()
+		r, err := (&backfill.Copy{Source: from, Target: to, MaxRejects: -1}).Run(b.Context())
+		if err != nil || r.Rows != int64(len(o)) || r.Outcomes["missing"]+r.Outcomes["different"]+r.Outcomes["expired"] > 0 {
+			b.Fatal(r, err)
+		}
+		return time.Since(began)
+	})
 }
 
-// BenchmarkBackfill compares a copy into HBase with bare puts of the same records, and measures verify there and in the
-// embedded store. Use -benchtime 1x.
+// BenchmarkBackfill measures copies and verify, of a file and of a store, with the processor time of a row: into HBase
+// beside bare puts of the same records, and into an embedded store beside a copy into a service. An iteration is a round of
+// all; figures are medians. Use -benchtime 5x.
 func BenchmarkBackfill(b *testing.B) {
-	e := pipeline.FromEnv(b, false)
-	o := oldViewings{users: 2500, each: 40, began: time.Now().AddDate(0, 0, -80).UnixMilli()}
-	for b.Loop() {
-		name := fmt.Sprint("bench_backfill_", time.Now().UnixNano())
-		open := func(table string) *hbase.Archive {
-			a, err := hbase.Open(b.Context(), hbase.Config{ZooKeeper: e.HBase, Table: table})
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.Cleanup(func() { _ = a.Close() })
-			return a
-		}
-		a := open(name)
-		open(name + "_bare")
-		bare := o.bare(b, e.HBase, name+"_bare")
-		copied := o.rate(b, &backfill.Archive{Store: a})
-		again := o.rate(b, &backfill.Archive{Store: a})
-		verified := o.rate(b, &backfill.Verifier{Reader: a})
-		b.ReportMetric(bare, "bare-puts/s")
-		b.ReportMetric(copied/bare, "copy-of-bare")
-		b.ReportMetric(again/bare, "again-of-bare")
-		b.ReportMetric(verified, "verify-hbase/s")
+	o := oldViewings()
+	b.Run("embedded", func(b *testing.B) { o.rounds(b, "service", o.embedded) })
+	b.Run("hbase", func(b *testing.B) { o.rounds(b, "bare", o.hbase) })
+}
 
-		db, err := pebble.Open(b.TempDir(), pebble.Config{})
-		if err != nil {
-			b.Fatal(err)
+// rounds reports the figures of rounds, with the rates as shares of one of them.
+func (o old) rounds(b *testing.B, base string, round func(b *testing.B, n int) map[string]figures) {
+	all := make(map[string][]float64)
+	for n := 0; b.Loop(); n++ {
+		found := round(b, n)
+		for name, f := range found {
+			for figure, value := range map[string]float64{"/s": f.rate, "-us": f.cpu["all"], "-of-" + base: f.rate / found[base].rate} {
+				all[name+figure] = append(all[name+figure], value)
+			}
 		}
-		b.ReportMetric(o.rate(b, &backfill.Archive{Store: db.Archive()}), "copy-embedded/s")
-		b.ReportMetric(o.rate(b, &backfill.Verifier{Reader: db.Archive()}), "verify-embedded/s")
-		if err := db.Close(); err != nil {
-			b.Fatal(err)
-		}
+	}
+	for figure, values := range all {
+		b.ReportMetric(bench.SpreadOf(values).Median, figure)
 	}
 	b.ReportMetric(0, "ns/op")
 }
 
-// bare puts the records as a loop over gohbase's SendBatch would, and returns the records per second.
-func (o oldViewings) bare(b *testing.B, zooKeeper, table string) float64 {
-	b.Helper()
-	client := gohbase.NewClient(zooKeeper)
-	defer client.Close()
-	began := time.Now()
-	var g errgroup.Group
-	g.SetLimit(16)
-	for from := 0; from < o.users*o.each; from += 100 {
-		g.Go(func() error {
-			calls := make([]hrpc.Call, 100)
-			for n := range calls {
-				e := o.event(from + n)
-				value := wire.AppendRecord(nil, e.Record())
-				put, err := hrpc.NewPutStr(b.Context(), table, history.RowKey(e.Key.UID), map[string]map[string][]byte{"info": {e.Key.Object.String(): value}}, hrpc.TimestampUint64(uint64(e.At)))
-				if err != nil {
-					return err
-				}
-				calls[n] = put
-			}
-			results, ok := client.SendBatch(b.Context(), calls)
-			if !ok {
-				return fmt.Errorf("send batch: %w", results[0].Error)
-			}
-			return nil
-		})
+func (o old) embedded(b *testing.B, _ int) map[string]figures {
+	m := newMeter(b, nil)
+	var stores [2]*pebble.DB
+	for i := range stores {
+		db, err := pebble.Open(b.TempDir(), pebble.Config{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer db.Close()
+		stores[i] = db
 	}
-	if err := g.Wait(); err != nil {
-		b.Fatal(err)
+	target := func(db *pebble.DB) *backfill.Archive {
+		return &backfill.Archive{Store: db.Archive(), Cache: db.Cache()} // whose cache is empty
 	}
-	return float64(o.users*o.each) / time.Since(began).Seconds()
+	verifier := func(db *pebble.DB) *backfill.Verifier {
+		return &backfill.Verifier{Reader: backfill.Both{Archive: db.Archive(), Cache: db.Cache()}}
+	}
+	conn := pipeline.Dial(b, []string{allinonetest.Start(b, allinone.Config{}).RPC()})
+	store := &backfill.FromArchive{Store: stores[0].Archive()}
+	return map[string]figures{
+		"service":      o.copied(b, m, o, backfill.NewService(conn, 16)),
+		"copy-file":    o.copied(b, m, o, target(stores[0])),
+		"copy-store":   o.copied(b, m, store, target(stores[1])),
+		"verify-file":  o.copied(b, m, o, verifier(stores[0])),
+		"verify-store": o.copied(b, m, store, verifier(stores[1])),
+	}
+}
+
+func (o old) hbase(b *testing.B, n int) map[string]figures {
+	e := pipeline.FromEnv(b, false)
+	m := newMeter(b, map[string]string{"hbase": e.HBase})
+	table := func(name string) *hbase.Archive { return openTable(b, e.HBase, fmt.Sprint("bench_backfill_", name, n)) }
+	file, store := table("file"), table("store")
+	puts := &bare{b: b, meter: m, client: openBare(b, e.HBase), table: fmt.Sprint("bench_backfill_bare", n)}
+	openTable(b, e.HBase, puts.table)
+	cells := make([]bench.Cell, len(o))
+	for i := range o {
+		cells[i] = bench.CellOf(o[i].Key, o[i].Record())
+	}
+	from := &backfill.FromArchive{Store: file}
+	return map[string]figures{
+		"bare":         puts.round(cells),
+		"copy-file":    o.copied(b, m, o, &backfill.Archive{Store: file}),
+		"copy-again":   o.copied(b, m, o, &backfill.Archive{Store: file}),
+		"copy-store":   o.copied(b, m, from, &backfill.Archive{Store: store}),
+		"verify-file":  o.copied(b, m, o, &backfill.Verifier{Reader: file}),
+		"verify-store": o.copied(b, m, from, &backfill.Verifier{Reader: store}),
+	}
 }

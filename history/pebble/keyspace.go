@@ -221,6 +221,14 @@ func (s *keyspace) load(ctx context.Context, keys []history.Key) ([]history.Entr
 	}
 	entries := make([]history.Entry, len(keys))
 	l := loader{keyspace: s, from: snapshot, oldest: s.horizons()}
+	if snapshot != nil && len(keys) >= manyKeys {
+		it, err := snapshot.NewIter(rangeOf([]byte{s.space}))
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		defer it.Close()
+		l.near = &seeker{it}
+	}
 	segments := false
 	for i, k := range keys {
 		entries[i] = l.load(k, &known[i])
@@ -238,6 +246,9 @@ func (s *keyspace) load(ctx context.Context, keys []history.Key) ([]history.Entr
 	}
 	return entries, nil
 }
+
+// manyKeys is the number of keys of a call from which adjacent keys of one user are read through an iterator.
+const manyKeys = 32
 
 // known is the in-memory state of a key.
 type known struct {
@@ -319,6 +330,8 @@ func (s *keyspace) userOf(uid string) (u history.User, err error) {
 type loader struct {
 	*keyspace
 	from   *pebble.Snapshot
+	near   *seeker // nil for few keys
+	last   string  // uid of the last record
 	oldest horizons
 	key    []byte
 	uid    string
@@ -353,7 +366,12 @@ func (l *loader) recordOf(k history.Key, m *known) (r *history.Record, err error
 		err = decode(m.value)
 	default:
 		l.key = appendKey(l.key[:0], l.space, k)
-		err = get(l.from, l.key, decode)
+		if l.near != nil && l.last == k.UID {
+			err = l.near.get(l.key, decode)
+		} else {
+			err = get(l.from, l.key, decode)
+		}
+		l.last = k.UID
 	}
 	return r, err
 }

@@ -102,7 +102,12 @@ func (a *Archive) fill(page *history.Page, uid string, m moment, s selection) (e
 			return err
 		}
 	}
-	l := &liveRow{archive: a, page: page, uid: uid, moment: m, oldest: a.oldest(uid)}
+	it, err := m.snapshot.NewIter(rangeOf(m.prefix))
+	if err != nil {
+		return unavailable(err)
+	}
+	defer it.Close()
+	l := &liveRow{archive: a, page: page, uid: uid, prefix: m.prefix, row: seeker{it}, oldest: a.oldest(uid)}
 	q := s.query
 	q.Since = max(q.Since, l.oldest.clean, page.User.ClearedAt(q.Type)+1)
 	for it, err := range segment.Stitch(segment.Live{Items: l.items(s), Get: l.get}, segments, q) {
@@ -126,7 +131,8 @@ type liveRow struct {
 	archive *Archive
 	page    *history.Page // receives damaged records
 	uid     string
-	moment  moment
+	prefix  []byte // of the keys
+	row     seeker
 	oldest  horizon
 }
 
@@ -159,7 +165,7 @@ func (l *liveRow) get(o history.Object) (r *history.Record, err error) {
 }
 
 func (l *liveRow) read(text string, use func(value []byte)) error {
-	return get(l.moment.snapshot, append(slices.Clip(l.moment.prefix), text...), func(v []byte) error {
+	return l.row.get(append(slices.Clip(l.prefix), text...), func(v []byte) error {
 		if v != nil {
 			use(v)
 		}

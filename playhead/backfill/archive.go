@@ -1,10 +1,13 @@
 package backfill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -255,6 +258,9 @@ func (f *folding) load(ctx context.Context, items []Item) error {
 			f.distinct = append(f.distinct, k)
 		}
 	}
+	slices.SortFunc(f.distinct, func(a, b history.Key) int { // stores read a user's records together
+		return cmp.Or(cmp.Compare(history.BucketOf(a.UID), history.BucketOf(b.UID)), strings.Compare(a.UID, b.UID), strings.Compare(a.Object.ID, b.Object.ID))
+	})
 	entries, err := f.reader.Get(ctx, f.distinct)
 	if err != nil {
 		return err
@@ -353,6 +359,9 @@ func (f *folding) record(it *Item) *history.Record {
 	return r
 }
 
+// putsOfCall bounds the cells of a put: those of all lanes at once have to be done within its deadline.
+const putsOfCall = 250
+
 // put stores the contents that have changed.
 func (f *folding) put(ctx context.Context) error {
 	var cells []history.Cell
@@ -375,8 +384,8 @@ func (f *folding) put(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(cells) > 0 {
-		for _, err := range f.archive.Store.Put(ctx, cells) {
+	for some := range slices.Chunk(cells, putsOfCall) {
+		for _, err := range f.archive.Store.Put(ctx, some) {
 			if err != nil {
 				return err
 			}

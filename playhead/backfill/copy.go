@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
@@ -19,7 +20,8 @@ type Copy struct {
 	Source Source
 	Target Target
 	Filter Filter
-	// Lanes is the number of concurrent calls of the target (default 16), Batch the items of a call (default 100).
+	// Lanes is the number of concurrent calls of the target (default 16), Batch the items of a call (default 100, of an
+	// archive 4,096).
 	Lanes, Batch int
 	// Rate limits the items per second; 0 is unlimited.
 	Rate float64
@@ -42,6 +44,16 @@ type Copy struct {
 // ErrRejects means that more items were rejected than allowed.
 var ErrRejects = errors.New("too many rejected rows")
 
+// batchOf returns the usual number of items of a call. An archive reads the records of a user together, and a file in the
+// order of time has few of each in a hundred rows.
+func batchOf(t Target) int {
+	switch t.(type) {
+	case *Archive, *Verifier:
+		return windowSize / 16
+	}
+	return 100
+}
+
 // batchOfPace bounds the items of a call whose answer time counts: it should be as light as a live one.
 const batchOfPace = 20
 
@@ -53,7 +65,7 @@ const (
 
 // Run copies everything. The report is right with an error too: what it counts is in the checkpoint.
 func (c *Copy) Run(ctx context.Context) (Report, error) {
-	c.Lanes, c.Batch = run.Default(c.Lanes, 16), run.Default(c.Batch, 100)
+	c.Lanes, c.Batch = run.Default(c.Lanes, 16), run.Default(c.Batch, batchOf(c.Target))
 	if c.pace.limit = c.P99; c.P99 > 0 {
 		c.Batch = min(c.Batch, batchOfPace)
 	}
@@ -223,7 +235,8 @@ func (c *Copy) items(ctx context.Context) error {
 		if sent++; c.Rate > 0 && !run.Sleep(ctx, time.Until(c.began.Add(time.Duration(float64(sent)/c.Rate*float64(time.Second))))) {
 			return ctx.Err()
 		}
-		lane := &c.lanes[int(history.BucketOf(item.Key.UID))%len(c.lanes)]
+		uid, _ := history.UserOf(item.Key.UID)
+		lane := &c.lanes[xxhash.Sum64String(uid)%uint64(len(c.lanes))] // not by bucket: stores yield users in that order
 		if err := lane.add(ctx, numbered{n, item}, c.Batch); err != nil {
 			return err
 		}
