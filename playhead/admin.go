@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -62,6 +66,27 @@ func (p *instance) read(ctx context.Context, patience time.Duration) error {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	if p.metrics, err = parser.TextToMetricFamilies(metrics.Body); err != nil {
 		return fmt.Errorf("read /metrics: %w", err)
+	}
+	return nil
+}
+
+// askOwner posts a form to the admin port of the process that uses a data directory, and decodes its answer.
+func askOwner(ctx context.Context, addr, path string, form url.Values, answer any) error { //nolint:revive // the parts of a request
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+path+"?"+form.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("%s is in use, and --admin does not answer: %w", form.Get("data"), err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		reason, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+		return errors.Join(fmt.Errorf("%s: %s", addr, bytes.TrimSpace(reason)), err)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+		return fmt.Errorf("%s: %w", addr, err)
 	}
 	return nil
 }

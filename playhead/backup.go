@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"path/filepath"
 	"time"
@@ -74,23 +72,6 @@ func (f *backupFlags) run(ctx context.Context) (b *allinone.Backup, done string,
 
 // ask has the running process make the backup.
 func (f *backupFlags) ask(ctx context.Context, data, to string) (*allinone.Backup, error) {
-	form := url.Values{"data": {data}, "to": {to}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+f.Admin+"/backup?"+form.Encode(), nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("%s is in use, and --admin does not answer: %w", f.Data, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		reason, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
-		return nil, errors.Join(fmt.Errorf("%s: %s", f.Admin, reason), err)
-	}
-	var b allinone.Backup
-	if err := json.NewDecoder(resp.Body).Decode(&b); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Admin, err)
-	}
-	return &b, nil
+	b := new(allinone.Backup)
+	return b, askOwner(ctx, f.Admin, "/backup", url.Values{"data": {data}, "to": {to}}, b)
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
+	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -17,9 +20,10 @@ import (
 
 type countsFlags struct {
 	Objects      []string `arg:"" optional:"" help:"Objects to look at, as id_type, such as 100_1; all by default."`
-	CountedTypes []string `help:"Types to count, with commas between, or all: those of the server." default:"all"`
+	CountedTypes []string `help:"Types to count, with commas between, or all: those of the server, which knows them itself if it runs." default:"all"`
 	Verify       bool     `help:"Compare only, and end with an error if anything is missing or wrong."`
-	Data         string   `help:"Data directory of an all-in-one that is not running." default:"playhead-data"`
+	Data         string   `help:"Data directory of an all-in-one." default:"playhead-data"`
+	Admin        string   `help:"Address of the admin port of the all-in-one, if it runs." default:"127.0.0.1:7071"`
 	HBase        string   `name:"hbase" help:"ZooKeeper quorum of HBase, host:port with commas between: count there, not in a directory."`
 	Table        string   `name:"hbase-table" help:"Table of the archive in HBase." default:"history"`
 	Rules        []string `sep:";" placeholder:"RULES" help:"Rules of types, as the server has them."`
@@ -28,7 +32,7 @@ type countsFlags struct {
 // Help returns the introduction to --help.
 func (*countsFlags) Help() string {
 	return `Compares the totals of objects with the archive, and counts what they lack: what was archived before --counted-types was set, or after messages were lost. ` +
-		`With HBase nothing need be stopped; a record that is archived meanwhile may be reported as missing.`
+		`Nothing need be stopped; a record that is archived meanwhile may be reported as missing.`
 }
 
 // countsCommand recounts an archive.
@@ -41,26 +45,39 @@ func countsCommand(ctx context.Context, args []string, getenv func(string) strin
 	if r.Types, err = count.ParseTypes(f.CountedTypes); err != nil {
 		return fmt.Errorf("--counted-types: %w", err)
 	}
-	for _, text := range f.Objects {
-		o, err := history.ParseObject(text)
-		if err != nil {
-			return err
-		}
-		r.Objects = append(r.Objects, o)
+	if err := r.Only(f.Objects); err != nil {
+		return err
 	}
 	if r.Rules, err = history.ParseRules("", f.Rules); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
-	closing, err := f.open(ctx, &r)
-	if err != nil {
+	var found counts.Found
+	switch closing, err := f.open(ctx, &r); {
+	case errors.Is(err, history.ErrLocked):
+		found, err = f.ask(ctx)
+		if err != nil {
+			return err
+		}
+	case err != nil:
 		return err
-	}
-	defer func() { err = errors.Join(err, closing()) }()
-	found, err := r.Run(ctx)
-	if err != nil {
-		return err
+	default:
+		found, err = r.Run(ctx)
+		if err := errors.Join(err, closing()); err != nil {
+			return err
+		}
 	}
 	return f.print(out, found)
+}
+
+// ask has the running process recount.
+func (f *countsFlags) ask(ctx context.Context) (found counts.Found, err error) {
+	data, err := filepath.Abs(f.Data)
+	if err != nil {
+		return found, err
+	}
+	form := url.Values{"data": {data}, "object": f.Objects, "verify": {strconv.FormatBool(f.Verify)}}
+	err = askOwner(ctx, f.Admin, "/recount", form, &found)
+	return found, err
 }
 
 func (f *countsFlags) open(ctx context.Context, r *counts.Recount) (closing func() error, err error) {

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/all-in-one/allinonetest"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/count"
 	"github.com/playhead/playhead/history/pebble"
@@ -64,4 +67,32 @@ func TestReplayCounts(t *testing.T) {
 	})
 	recount("--verify", "0 missing, 1 counted wrong", true)
 	recount("--counted-types=film", "", true)
+}
+
+// TestReplayCountsOfARunning recounts an all-in-one that runs.
+func TestReplayCountsOfARunning(t *testing.T) {
+	dir := t.TempDir()
+	types, err := count.ParseTypes([]string{"1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counting := allinonetest.Start(t, allinone.Config{Dir: dir, Counted: types})
+	other := allinonetest.Start(t, allinone.Config{Dir: t.TempDir()})
+	for _, tt := range []struct {
+		args  string
+		admin string
+		want  string
+	}{
+		{"--verify", counting.Admin(), "0 records with plays or watched time: 0 missing, 0 counted wrong"},
+		{"film_1", counting.Admin(), "0 counted now"},
+		{"", other.Admin(), "has the data directory"},
+		{"", "127.0.0.1:1", "--admin does not answer"},
+		{"film", counting.Admin(), "want id_type"},
+	} {
+		var out bytes.Buffer
+		err := replayCommand(t.Context(), append([]string{"counts", "--data", dir, "--admin", tt.admin}, strings.Fields(tt.args)...), none, &out)
+		if got := fmt.Sprint(out.String(), err); !strings.Contains(got, tt.want) {
+			t.Errorf("counts %s of %s: %s, want %q", tt.args, tt.admin, got, tt.want)
+		}
+	}
 }

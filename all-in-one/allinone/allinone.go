@@ -146,6 +146,9 @@ func (p *Process) Run(ctx context.Context) error {
 		Checks:   map[string]func(context.Context) error{"service": p.up.Ready, "store": p.db.Ready, "stopping": g.Check},
 		Degraded: map[string]func(context.Context) error{"clock": p.clock.Check, "token keys": p.tokens.Check}, ConfirmClock: p.clock.Confirm, Terminate: p.cfg.Terminate, Hot: p.service.Hot,
 		BackUp: func(ctx context.Context, dir, to string) (any, error) { return p.BackUp(ctx, dir, to) },
+		Recount: func(ctx context.Context, dir string, objects []string, verify bool) (any, error) {
+			return p.recount(ctx, dir, objects, verify)
+		},
 	})
 	players.AddTo(&g)
 	g.Add("uplink", time.Second, run.Closing(p.up.Close))

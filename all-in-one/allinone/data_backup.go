@@ -50,13 +50,8 @@ func (b *Backup) Size() (size int64) {
 // BackUp copies the data directory to a new directory on the same machine, while the process runs. The copy has every
 // report and every removal that was acknowledged before the call. dir is the expected data directory.
 func (p *Process) BackUp(ctx context.Context, dir, to string) (*Backup, error) {
-	own, err := os.Stat(p.cfg.Dir)
-	wanted, err2 := os.Stat(dir)
-	if err := errors.Join(err, err2); err != nil {
+	if err := p.has(dir); err != nil {
 		return nil, err
-	}
-	if !os.SameFile(own, wanted) {
-		return nil, fmt.Errorf("the process has the data directory %s, not %s", p.cfg.Dir, dir)
 	}
 	if !p.backups.TryLock() {
 		return nil, errors.New("another backup is being made")
@@ -68,6 +63,19 @@ func (p *Process) BackUp(ctx context.Context, dir, to string) (*Backup, error) {
 		p.cfg.Logger.Info("backup made", "dir", to, "files", len(b.Files), "bytes", b.Size(), "took", time.Since(began).String())
 	}
 	return b, err
+}
+
+// has fails unless dir is the data directory.
+func (p *Process) has(dir string) error {
+	own, err := os.Stat(p.cfg.Dir)
+	wanted, err2 := os.Stat(dir)
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	if !os.SameFile(own, wanted) {
+		return fmt.Errorf("the process has the data directory %s, not %s", p.cfg.Dir, dir)
+	}
+	return nil
 }
 
 // BackUpStopped copies the data directory of a process that does not run.

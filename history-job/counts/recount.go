@@ -46,6 +46,18 @@ type Found struct {
 // recountPage is the number of records of a read.
 const recountPage = 1000
 
+// Only restricts a recount to objects, as texts; none means all.
+func (r *Recount) Only(objects []string) error {
+	for _, text := range objects {
+		o, err := history.ParseObject(text)
+		if err != nil {
+			return err
+		}
+		r.Objects = append(r.Objects, o)
+	}
+	return nil
+}
+
 // Run reads the whole archive. It keeps a number for each object in memory.
 func (r *Recount) Run(ctx context.Context) (f Found, err error) {
 	f.plays = make(map[history.Object]int64)

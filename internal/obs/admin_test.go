@@ -418,8 +418,9 @@ func TestAdminActsForItsMachine(t *testing.T) {
 		ConfirmClock: func(context.Context) error { done++; return nil },
 		Terminate:    func() { done++ },
 		BackUp:       func(context.Context, string, string) (any, error) { done++; return nil, nil },
+		Recount:      func(context.Context, string, []string, bool) (any, error) { done++; return nil, nil },
 	})
-	for _, path := range []string{"/terminate", "/clock/confirm", "/backup"} {
+	for _, path := range []string{"/terminate", "/clock/confirm", "/backup", "/recount"} {
 		for _, tt := range []struct {
 			from, origin string
 			status       int

@@ -133,6 +133,9 @@ type AdminConfig struct {
 	// BackUp handles POST /backup of this machine, by copying the data directory dir to a new directory. It returns what
 	// the answer shows, as JSON. nil disables the route.
 	BackUp func(ctx context.Context, dir, to string) (any, error)
+	// Recount handles POST /recount of this machine, by comparing the totals of objects, or of all, with the archive in
+	// the data directory dir. It returns what the answer shows, as JSON. nil disables the route.
+	Recount func(ctx context.Context, dir string, objects []string, verify bool) (any, error)
 	// Terminate handles POST /terminate of this machine, by stopping the process as SIGTERM does; nil disables the route.
 	Terminate func()
 	// Drain bounds the wait for open requests at shutdown (default 2 s). Run then cuts them off.
@@ -153,6 +156,7 @@ type AdminConfig struct {
 //	/hot           users and buckets that report most; a service only
 //	/terminate     POST stops the process as SIGTERM does
 //	/backup        POST copies the data directory; the all-in-one only
+//	/recount       POST compares totals with the archive; the all-in-one only
 //	/debug/pprof/  profiles, without the command line, which may contain a secret
 //
 // A POST must come from the same machine and not from a browser: whoever scrapes the port may only read.
@@ -193,7 +197,14 @@ func routes(cfg AdminConfig) *http.ServeMux {
 		mux.HandleFunc("POST /terminate", local(cfg.perform("terminate", cfg.terminate)))
 	}
 	if cfg.BackUp != nil {
-		mux.HandleFunc("POST /backup", local(cfg.backUp))
+		mux.HandleFunc("POST /backup", local(cfg.work("backup", func(r *http.Request) (any, error) {
+			return cfg.BackUp(r.Context(), r.FormValue("data"), r.FormValue("to"))
+		})))
+	}
+	if cfg.Recount != nil {
+		mux.HandleFunc("POST /recount", local(cfg.work("recount", func(r *http.Request) (any, error) {
+			return cfg.Recount(r.Context(), r.FormValue("data"), r.Form["object"], r.FormValue("verify") == "true")
+		})))
 	}
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -220,18 +231,20 @@ func (c AdminConfig) terminate(context.Context) error {
 	return nil
 }
 
-// backUp takes as long as it takes, and ends with its caller.
-func (c AdminConfig) backUp(w http.ResponseWriter, r *http.Request) {
-	conn := http.NewResponseController(w)
-	_ = errors.Join(conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{})) // without them, a long backup fails
-	made, err := c.BackUp(r.Context(), r.FormValue("data"), r.FormValue("to"))
-	audit.Log(r.Context(), c.Log, audit.Entry{Action: "backup", By: r.RemoteAddr, Err: err})
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
+// work takes as long as it takes, and ends with its caller.
+func (c AdminConfig) work(action string, do func(r *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		conn := http.NewResponseController(w)
+		_ = errors.Join(conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{})) // without them, long work fails
+		done, err := do(r)
+		audit.Log(r.Context(), c.Log, audit.Entry{Action: action, By: r.RemoteAddr, Err: err})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(done)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(made)
 }
 
 // perform does what an operator asks for.
