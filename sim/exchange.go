@@ -156,9 +156,9 @@ func (w *World) haunt(x *exchange, parts []int) {
 
 func (x *exchange) store() int {
 	switch x.what {
-	case "put", "get", "page", "put user", "compact", "erase":
+	case "put", "get", "page", "put user", "compact", "erase", "counters":
 		return archiveStore
-	case "publish", "fetch", "commit", "reread", "memos":
+	case "publish", "fetch", "commit", "reread", "memos", "count", "fetch counts", "commit counts":
 		return queueStore
 	}
 	return cacheStore

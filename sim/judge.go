@@ -92,6 +92,8 @@ func (w *World) unrest() string {
 		return fmt.Sprintf("%d keys are marked", len(w.cache.marks))
 	case !w.queue.drained():
 		return "the queue is not read"
+	case w.counting != nil && w.counting.committed < len(w.counting.topic):
+		return "the topic of counts is not read"
 	}
 	for _, s := range w.services {
 		if s.dead.Load() {
@@ -115,6 +117,9 @@ func (w *World) judge() {
 	}
 	if w.embedded != nil {
 		w.embedded.judge()
+	}
+	if w.counting != nil {
+		w.counting.judge()
 	}
 	for _, uid := range w.uids {
 		w.judgeUser(uid)

@@ -111,6 +111,9 @@ func (w *World) startJob(i int) {
 	}
 	worker, errWorker := compaction.New(compactor)
 	c.Archived = worker.Archived
+	if w.counting != nil {
+		c.Counts, c.Counted = countsDoor{p.process}, everyType
+	}
 	archiver, errArchiver := archive.New(c)
 	recoverer, errRecovery := recovery.New(recovery.Config{
 		Machine: machine, Archiver: archiver, Consumer: consumer{p.process}, Queue: consumer{p.process}, EpochEvery: w.traits.watch,
@@ -163,6 +166,9 @@ func (w *World) revive() {
 			w.startService(i)
 			w.tracef("%-7s starts", w.services[i].name)
 		}
+	}
+	if w.counting != nil {
+		w.counting.revive()
 	}
 	for i, j := range w.jobs {
 		if j.dead.Load() && time.Since(j.down) > w.traits.down && !j.absent {

@@ -56,6 +56,10 @@ func newWorld(cfg Config) *World {
 		w.followers[w.uids[i]] = &follower{}
 	}
 	w.oracle = newOracle(w.uids, w.traits.classes)
+	if w.traits.counts {
+		w.counting = newCounting(w)
+		w.counting.revive()
+	}
 	w.services, w.jobs = make([]*service, cfg.Services), make([]*jobProcess, cfg.Jobs)
 	for i := range w.services {
 		w.startService(i)
@@ -81,6 +85,11 @@ func (w *World) end() {
 	}
 	for _, j := range w.jobs {
 		w.kill(j.process, "is stopped")
+	}
+	if w.counting != nil {
+		for _, p := range w.counting.counters {
+			w.kill(p, "is stopped")
+		}
 	}
 	w.gather()
 	time.Sleep(time.Minute) // pending timers
@@ -178,6 +187,11 @@ func (w *World) step(acts, events int) {
 	if w.embedded != nil {
 		if d, ok := w.src.chance(streamCompact, 600); ok {
 			w.embedded.event(d)
+		}
+	}
+	if w.counting != nil {
+		if d, ok := w.src.chance(streamCompact, 200); ok {
+			w.counting.event(d)
 		}
 	}
 	w.revive()

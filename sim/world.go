@@ -73,6 +73,7 @@ type traits struct {
 	compactions               bool    // The archive is HBase with segments.
 	classes                   bool    // Classes of types.
 	moves                     bool    // Types move between classes.
+	counts                    bool    // Records are counted.
 }
 
 func (s *source) traits() traits {
@@ -115,6 +116,9 @@ func (s *source) traits() traits {
 	if t.classes = d.one(3); t.classes {
 		t.moves = d.one(2)
 	}
+	if t.counts = d.one(4); t.counts {
+		t.loses, t.moves = false, false // it is not exact after either
+	}
 	return t
 }
 
@@ -128,6 +132,7 @@ type World struct {
 	archive    store
 	embedded   *embedded   // the archive, if it is embedded
 	compacting *compacting // the archive, if it is HBase
+	counting   *counting   // nil without counts
 	queue      *queue
 	oracle     *oracle
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -177,7 +176,7 @@ func untilWon(ctx context.Context, try func() (won bool, err error)) error {
 		if won, err := try(); won || err != nil {
 			return err
 		}
-		if !run.Sleep(ctx, rand.N(20*time.Millisecond)) {
+		if !run.Sleep(ctx, run.N(ctx, 20*time.Millisecond)) {
 			return fmt.Errorf("%w: %w", history.ErrUnavailable, ctx.Err())
 		}
 	}

@@ -1,0 +1,260 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/archive"
+	"github.com/playhead/playhead/history-job/counts"
+	"github.com/playhead/playhead/history/count"
+	"github.com/playhead/playhead/history/hbase"
+	"github.com/playhead/playhead/history/hbase/hbasefake"
+)
+
+// In some seeds the jobs publish what records say, and two counters count it in an in-memory HBase. The owner of the
+// topic changes while the former one still counts. Each HBase call is an exchange, after which a counter may die.
+
+// counting is the topic, its counters, and what the judge expects.
+type counting struct {
+	w          *World
+	store      *hbasefake.Store
+	reader     *hbase.Counters // of the judge
+	counters   [2]*process
+	topic      [][]byte // messages of one statement each
+	committed  int
+	owner      int // of counters
+	generation int
+	said       map[history.Key]*said
+}
+
+// said is what the topic says of a user and an object, by the times of the last reports: the latest statement, and
+// what earlier ones said up to its removal.
+type said struct {
+	removed, cell int64
+	at            map[int64]history.Played
+}
+
+var everyType = func() count.Types {
+	t, err := count.ParseTypes([]string{"all"})
+	if err != nil {
+		panic(err)
+	}
+	return t
+}()
+
+func newCounting(w *World) *counting {
+	c := &counting{w: w, store: hbasefake.New(time.Now), said: make(map[history.Key]*said)}
+	c.reader = hbase.Over(c.store, hbase.Config{Now: time.Now}).Counters()
+	return c
+}
+
+func (c *counting) start(i int) {
+	p := c.w.newProcess(fmt.Sprintf("cnt%d", i+1))
+	c.counters[i] = p
+	counter := counts.New(counts.Config{
+		Counters: byObject{hbase.Over(c.store.Through(countersDoor{p}.exchange), hbase.Config{Deadline: 2 * time.Second, Now: time.Now}).Counters()},
+		Metrics:  counts.NewMetrics(prometheus.NewRegistry()), Deadline: 2 * time.Second, Pause: 50 * time.Millisecond,
+	})
+	go func() { _ = counter.Run(topicDoor{p, c, i})(p.ctx) }()
+}
+
+// event kills a counter, changes the owner, or delivers again what was committed.
+func (c *counting) event(d *dice) {
+	switch i := d.n(len(c.counters)); d.n(3) {
+	case 0:
+		c.w.kill(c.counters[i], "is killed")
+	case 1:
+		c.committed -= d.n(min(c.committed, 5) + 1)
+		fallthrough
+	default:
+		c.generation++
+		c.owner = i
+		c.w.tracef("counts  are counted by %s, from message %d on", c.counters[i].name, c.committed)
+	}
+}
+
+func (c *counting) revive() {
+	for i, p := range c.counters {
+		if p == nil || p.dead.Load() && time.Since(p.down) > c.w.traits.down {
+			c.start(i)
+			c.w.tracef("%-7s starts", c.counters[i].name)
+		}
+	}
+}
+
+func (c *counting) append(s count.Statement) {
+	c.topic = append(c.topic, count.AppendMessage(nil, []count.Statement{s}))
+	k := s.Key()
+	p := c.said[k]
+	if p == nil {
+		p = &said{at: make(map[int64]history.Played)}
+		c.said[k] = p
+	}
+	if s.RemovedAt < p.removed || s.RemovedAt == p.removed && s.CellTime <= p.cell {
+		return
+	}
+	p.removed, p.cell = s.RemovedAt, s.CellTime
+	maps.DeleteFunc(p.at, func(at int64, _ history.Played) bool { return at > s.RemovedAt })
+	for _, played := range s.Played {
+		p.at[played.At] = played
+	}
+}
+
+// judge compares the totals with the topic, and the topic with the archive.
+func (c *counting) judge() {
+	want := make(map[history.Object]count.Sum)
+	for k, p := range c.said {
+		sum := count.Sum{}
+		for _, played := range p.at {
+			sum.Plays += int64(played.Plays) //nolint:gosec // small
+			sum.Watched += played.Watched
+		}
+		sum.Viewers = min(sum.Plays, 1)
+		want[k.Object] = want[k.Object].Plus(sum)
+	}
+	objects := c.w.objects()
+	all, err := c.reader.Totals(context.Background(), objects)
+	if err != nil {
+		c.w.fail("totals have no answer: %v", err)
+		return
+	}
+	for i, o := range objects {
+		if all[i].All != want[o] {
+			c.w.fail("%s: counted %+v, and the topic says %+v", o, all[i].All, want[o])
+		}
+	}
+	for _, uid := range c.w.uids {
+		for _, o := range objects {
+			c.judgeKey(history.Key{UID: uid, Object: o})
+		}
+	}
+}
+
+// judgeKey compares what the archive shows of a key with what was said of it.
+func (c *counting) judgeKey(k history.Key) {
+	e := c.w.inArchive(k)
+	r := e.Record.Visible(k.Object, &e.User)
+	if r == nil {
+		return
+	}
+	var all []history.Played
+	if p := c.said[k]; p != nil {
+		for _, at := range slices.Sorted(maps.Keys(p.at)) {
+			if at > r.RemovedAt {
+				all = append(all, p.at[at])
+			}
+		}
+	}
+	if want := r.Played(); !slices.Equal(all, want) {
+		c.w.fail("%s: %+v was said, and the archive has %+v", k, all, want)
+	}
+}
+
+// countsDoor is the topic as a job reaches it.
+type countsDoor struct{ *process }
+
+var _ archive.Counts = countsDoor{}
+
+func (d countsDoor) Publish(ctx context.Context, statements []count.Statement) (unsent []count.Statement, err error) {
+	statements = slices.Clone(statements)
+	keys := make([]history.Key, len(statements))
+	for i := range statements {
+		keys[i] = statements[i].Key()
+	}
+	send := func(i int) { d.w.counting.append(statements[i]) }
+	d.w.do(ctx, &exchange{
+		proc: d.process, what: "count", keys: keys, run: send, late: send,
+		fail: func(i int, e error) { unsent, err = append(unsent, statements[i]), e },
+	})
+	return unsent, err
+}
+
+// topicDoor is the topic as a counter reaches it.
+type topicDoor struct {
+	*process
+	counting *counting
+	number   int
+}
+
+var _ counts.Consumer = topicDoor{}
+
+// Consume counts as long as the counter owns the topic.
+func (d topicDoor) Consume(ctx context.Context, handle func(context.Context, count.Delivery) error) error {
+	c := d.counting
+	generation, next := -1, 0
+	for ctx.Err() == nil {
+		var delivery count.Delivery
+		var bad error
+		d.w.do(ctx, &exchange{
+			proc: d.process, what: "fetch counts", keys: make([]history.Key, 1),
+			ready: func() bool {
+				return c.owner == d.number && (c.generation != generation && c.committed < len(c.topic) || c.generation == generation && next < len(c.topic))
+			},
+			run: func(int) {
+				if generation != c.generation {
+					generation, next = c.generation, c.committed
+				}
+				n := 1 + d.w.src.below(streamOther, len(c.topic)-next)
+				for _, m := range c.topic[next : next+n] {
+					all, err := count.Message(m)
+					delivery.Statements, delivery.Messages, bad = append(delivery.Statements, all...), delivery.Messages+1, errors.Join(bad, err)
+				}
+				next += n
+			},
+			fail: func(_ int, e error) { bad = e },
+		})
+		if bad != nil {
+			return bad
+		}
+		if err := handle(ctx, delivery); err != nil {
+			return err
+		}
+		err := d.single(ctx, "commit counts", history.Key{}, func(bool) {
+			if c.generation == generation {
+				c.committed = max(c.committed, next)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// byObject counts one object after the other, because the order of concurrent exchanges would be the scheduler's.
+type byObject struct{ count.Counters }
+
+func (c byObject) Count(ctx context.Context, statements []count.Statement) (results []count.Result) {
+	for len(statements) > 0 {
+		n := 1
+		for n < len(statements) && statements[n].Object == statements[0].Object {
+			n++
+		}
+		results = append(results, c.Counters.Count(ctx, statements[:n])...)
+		statements = statements[n:]
+	}
+	return results
+}
+
+// countersDoor is HBase as a counter reaches it.
+type countersDoor struct{ *process }
+
+func (d countersDoor) exchange(ctx context.Context, all *hbasefake.Exchange) {
+	x := &exchange{proc: d.process, what: "counters", keys: make([]history.Key, len(all.Calls)), run: all.Make, fail: all.Fail}
+	for i := range all.Calls {
+		call := &all.Calls[i]
+		row, _, _ := strings.Cut(call.Row[2:], "\x00")
+		if x.keys[i] = (history.Key{UID: row, Object: history.Object{ID: call.Column}}); call.Put {
+			x.late = all.Repeat
+		}
+	}
+	d.w.do(ctx, x)
+}
