@@ -70,7 +70,8 @@ type Write struct {
 	// without a base needs them: a change of either changes every base.
 	Pause   Pause
 	Cleared int64
-	// BeginsHold starts a new hold and with it the content's TTL. The dirty mark does not depend on it.
+	// BeginsHold starts a new hold. A store whose keys expire renews the user's list. The dirty mark does not depend
+	// on it.
 	BeginsHold bool
 }
 

@@ -19,8 +19,8 @@
 //	playhead:trusted       string  latest time that a process trusted, Unix ms; never expires
 //	playhead:retention     string  a copy of the archive's retention, as JSON; never expires
 //
-// A write that sets a dirty mark restarts the content's TTL. Lists and states expire a day after their contents and
-// are renewed every half day; states do not expire while recording is off. Readers skip list members whose content
+// A dirty content has no TTL; marking it clean sets one. Lists and states expire half a day to a day after their
+// contents, and are renewed by writes that set a mark; states do not expire while recording is off. Readers skip list members whose content
 // has expired. If the TTL is shorter than the archive's, a user is cold again after nine tenths of it. So no record
 // of a warm user expires.
 //
@@ -90,8 +90,8 @@ func (c *Cache) ttls(uid string) (content, state string) {
 	return strconv.FormatInt(seconds, 10), strconv.FormatInt(seconds+24*3600, 10)
 }
 
-// namespaceMargin is the extra TTL in seconds of a class's contents. The TTL starts with the dirty mark, which may
-// be a hold older than the last write.
+// namespaceMargin is the extra TTL in seconds of a class's contents. After a late archiving the TTL counts from the
+// write that set the dirty mark, which may be a hold older than the last write.
 const namespaceMargin = 3600
 
 // keep returns how many records of a user or namespace Trim keeps.
@@ -119,9 +119,9 @@ type Config struct {
 	Keep int
 	// Rules set limits and TTLs by class, and the retention; nil means that of the server, see [Cache.Prepare].
 	Rules *history.Rulebook
-	// TTL of a record, from the write that set its dirty mark: the last write, or one at most a hold older. An
-	// archive outage longer than TTL loses records. Below the retention, users are warmed again after nine
-	// tenths of it. Default 90 days.
+	// TTL of a record once it is archived. Users' lists, clear marks and pauses live a day longer than that after
+	// the last change: an archive outage longer than TTL loses clears. Below the retention, users are warmed
+	// again after nine tenths of it. Default 90 days.
 	TTL time.Duration
 	// AllowVolatile accepts servers that may lose acknowledged writes, see [Cache.Fit].
 	AllowVolatile bool

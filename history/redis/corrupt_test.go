@@ -49,7 +49,7 @@ func TestDamagedTombstone(t *testing.T) {
 func TestCorruptContent(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		var log bytes.Buffer
-		config.Log = slog.New(slog.NewTextHandler(&log, nil))
+		config.Log, config.TTL = slog.New(slog.NewTextHandler(&log, nil)), time.Hour
 		c, client, ctx := open(t, config), raw(t, config), t.Context()
 		uid, at := user(t, c), hourAgo()
 		tag := fmt.Sprintf("{b%04d}:", history.BucketOf(uid))
@@ -63,6 +63,13 @@ func TestCorruptContent(t *testing.T) {
 			}
 			heals(t, c, k, at)
 		}
+		k := key(uid, "dropped")
+		put(t, c, history.Write{Key: k, Record: record(at, 7)})
+		if err := client.Set(ctx, tag+"c:"+uid+":dropped_1", "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		markClean(t, c, k, 0) // no archive can have it
+		wantTTL(t, client.TTL(ctx, tag+"c:"+uid+":dropped_1").Val(), config.TTL)
 		if !strings.Contains(log.String(), "not decoded") || !strings.Contains(log.String(), history.Pseudonym(uid)+"/2_1") {
 			t.Errorf("log: got %q, want a warning with the key", log.String())
 		}
@@ -109,6 +116,10 @@ func TestWrongType(t *testing.T) {
 			if n != 2 && out.Status != history.Applied {
 				t.Errorf("write %d: got status %d, error %v; want applied", n, out.Status, out.Err)
 			}
+		}
+		out := c.Write(ctx, []history.Write{{Key: key(uid, "2"), Record: record(at, 2), Base: 1}})[0]
+		if !errors.Is(out.Err, history.ErrUnavailable) {
+			t.Errorf("write on a base: got status %d, error %v; want unavailable", out.Status, out.Err)
 		}
 	})
 }

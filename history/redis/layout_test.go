@@ -40,7 +40,9 @@ func TestLayout(t *testing.T) {
 		if mark, early := client.ZScore(ctx, tag+"dirty", uid+"/a:1_7").Val(), time.Now().Add(-time.Minute).UnixMicro(); mark < float64(early) {
 			t.Errorf("score of the dirty mark: got %v, want microseconds of now, at least %d", mark, early)
 		}
-		wantTTL(t, client.TTL(ctx, content).Val(), time.Hour)
+		if got := client.TTL(ctx, content).Val(); got != -1 {
+			t.Errorf("TTL of a dirty content: got %s, want none", got)
+		}
 		wantTTL(t, client.TTL(ctx, tag+"h:"+uid).Val(), 25*time.Hour)
 
 		markClean(t, c, k, r.Revision)
@@ -174,31 +176,38 @@ func TestPauseInTheHash(t *testing.T) {
 	})
 }
 
-// TestContentsExpire checks that every write sets a TTL, and that it restarts with the dirty mark.
+// TestContentsExpire checks that a content has a TTL exactly while it is clean, and expires before its list.
 func TestContentsExpire(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		config.TTL = time.Hour
-		c, client := open(t, config), raw(t, config)
-		uid := user(t, c)
-		content := "{" + bucket(uid) + "}:c:" + uid + ":1_1"
-		k, at := key(uid, "1"), hourAgo()
-		put(t, c, history.Write{Key: k, Record: record(at, 1)})
-		for n, test := range []struct {
-			mark, markClean bool
-			want            time.Duration
+		c, client, ctx := open(t, config), raw(t, config), t.Context()
+		for name, test := range map[string]struct {
+			change func(list string) // before the content is marked clean
+			want   time.Duration
 		}{
-			{want: time.Minute}, {mark: true, want: time.Hour}, {want: time.Minute}, {markClean: true, want: time.Hour},
+			"at once":            {func(string) {}, time.Hour},
+			"after half a day":   {func(list string) { client.Expire(ctx, list, 12*time.Hour+30*time.Minute) }, 30 * time.Minute},
+			"list without a TTL": {func(list string) { client.Persist(ctx, list) }, time.Hour},
+			"list about to end":  {func(list string) { client.Expire(ctx, list, time.Hour) }, time.Second},
 		} {
-			wantTTL(t, client.TTL(t.Context(), content).Val(), time.Hour)
-			client.Expire(t.Context(), content, time.Minute)
-			base := uint64(n + 1)
-			if test.markClean {
-				markClean(t, c, k, base)
-				base |= history.CleanBit
+			uid := user(t, c)
+			content, k, at := "{"+bucket(uid)+"}:c:"+uid+":1_1", key(uid, "1"), hourAgo()
+			wantNone := func(after string) {
+				t.Helper()
+				if got := client.TTL(ctx, content).Val(); got != -1 {
+					t.Errorf("%s: TTL after %s: got %s, want none", name, after, got)
+				}
 			}
-			put(t, c, history.Write{Key: k, Record: record(at, uint64(n+2)), Base: base, BeginsHold: test.mark})
-			wantTTL(t, client.TTL(t.Context(), content).Val(), test.want)
-			client.Expire(t.Context(), content, time.Hour)
+			put(t, c, history.Write{Key: k, Record: record(at, 1)})
+			wantNone("a first write")
+			put(t, c, history.Write{Key: k, Record: record(at, 2), Base: 1, BeginsHold: true})
+			if err := c.Warm(ctx, uid, history.WarmSet{}); err != nil {
+				t.Fatal(err)
+			}
+			wantNone("a warm-up")
+			test.change("{" + bucket(uid) + "}:h:" + uid)
+			markClean(t, c, k, 2)
+			wantTTL(t, client.TTL(ctx, content).Val(), test.want)
 		}
 	})
 }
@@ -214,8 +223,14 @@ func TestTTLIsRenewed(t *testing.T) {
 	}
 	k, at := key(uid, "1"), hourAgo()
 	tag := fmt.Sprintf("{b%04d}:", history.BucketOf(uid))
+	base := uint64(0)
 	for n := range uint64(10) {
-		put(t, c, history.Write{Key: k, Record: record(at, n+1), Base: n, BeginsHold: true})
+		put(t, c, history.Write{Key: k, Record: record(at, n+1), Base: base})
+		if got := fake.TTL(tag + "c:" + uid + ":1_1"); got != 0 {
+			t.Errorf("write %d: dirty content lives %s, want no TTL", n, got)
+		}
+		markClean(t, c, k, n+1)
+		base = n + 1 | history.CleanBit
 		content := fake.TTL(tag + "c:" + uid + ":1_1")
 		if content != 10*day {
 			t.Errorf("write %d: content lives %s, want 10 days", n, content)

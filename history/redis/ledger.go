@@ -125,7 +125,7 @@ func (c *Cache) MarkClean(ctx context.Context, contents []history.Content) (fail
 		buckets[i] = history.BucketOf(content.Key.UID)
 	}
 	c.inSegments(ctx, c.split(buckets, nil), func(parts [][]int) []*goredis.Cmd {
-		t := newTexts(len(parts), 100*len(contents), 3*len(contents)+5*len(parts))
+		t := newTexts(len(parts), 140*len(contents), 7*len(contents)+5*len(parts))
 		for _, part := range parts {
 			t.next()
 			c.appendMarkClean(t, contents, byBucket(buckets, part))
@@ -153,7 +153,9 @@ func byBucket(buckets []history.Bucket, part []int) (runs [][]int) {
 func (c *Cache) appendMarkClean(t *texts, contents []history.Content, runs [][]int) {
 	n := len(runs)
 	for _, run := range runs {
-		n += len(run)
+		for _, i := range run {
+			n += 2 - toInt(contents[i].Key.IsUser())
+		}
 	}
 	t.end(append(t.buf, "evalsha"...))
 	t.end(append(t.buf, c.scripts.markClean.digest...))
@@ -168,6 +170,7 @@ func (c *Cache) appendMarkClean(t *texts, contents []history.Content, runs [][]i
 				t.end(appendState(t.buf, b, k.UID))
 			} else {
 				t.end(appendContent(t.buf, b, k))
+				t.end(appendList(t.buf, b, k.UID))
 			}
 		}
 	}
@@ -184,6 +187,8 @@ func (c *Cache) appendMarkClean(t *texts, contents []history.Content, runs [][]i
 			} else {
 				t.end(binary.LittleEndian.AppendUint64(t.buf, revision))
 			}
+			ttl, _ := c.ttls(contents[i].Key.UID)
+			t.end(append(t.buf, ttl...))
 		}
 	}
 }

@@ -67,6 +67,7 @@ func TestConflictKeepsContent(t *testing.T) {
 			t.Error("a refused write left a content")
 		}
 		put(t, c, history.Write{Key: k, Record: record(at, 1)})
+		markClean(t, c, k, 1)
 		before := client.Get(ctx, content).Val()
 		c.Write(ctx, []history.Write{refused})
 		if got := client.Get(ctx, content).Val(); got != before {
@@ -76,6 +77,21 @@ func TestConflictKeepsContent(t *testing.T) {
 			t.Errorf("TTL after a refused write: got %s", got)
 		}
 	})
+}
+
+// TestNoContentWithoutMark has a bucket whose marks cannot be written. A write there stores nothing.
+func TestNoContentWithoutMark(t *testing.T) {
+	fake := miniredis.RunT(t)
+	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
+	k := key(user(t, c), "1")
+	if err := fake.Set("{"+bucket(k.UID)+"}:dirty", "x"); err != nil {
+		t.Fatal(err)
+	}
+	out := c.Write(t.Context(), []history.Write{{Key: k, Record: record(hourAgo(), 1)}})[0]
+	if content := "{" + bucket(k.UID) + "}:c:" + k.UID + ":1_1"; out.Err == nil || fake.Exists(content) {
+		t.Errorf("got status %d, error %v, a content: %t; want an error and no content", out.Status, out.Err, fake.Exists(content))
+	}
+	fake.Del("{" + bucket(k.UID) + "}:dirty")
 }
 
 // TestMarkStays: a mark keeps its time while its content is overwritten.

@@ -67,15 +67,15 @@ type batch struct {
 	logs    bool
 }
 
-// setsMark reports whether a write sets a dirty mark and restarts the content's TTL. Only dirty contents have a
-// mark already; an older mark stays.
+// setsMark reports whether a write sets a dirty mark and renews the list's TTL. Only dirty contents have a mark
+// already; an older mark stays.
 func setsMark(w *history.Write) bool {
 	return w.BeginsHold || w.Base == 0 || w.Base&history.CleanBit != 0
 }
 
 // calls returns one script call per part.
 func (c *Cache) calls(ctx context.Context, parts [][]int, b batch) []*goredis.Cmd {
-	t := newTexts(len(parts), 320*len(b.writes), 7*len(b.writes)+9*len(parts))
+	t := newTexts(len(parts), 320*len(b.writes), 7*len(b.writes)+8*len(parts))
 	for _, part := range parts {
 		t.next()
 		c.appendCall(t, part, b)
@@ -95,13 +95,13 @@ func (c *Cache) appendCall(t *texts, part []int, b batch) {
 	t.end(append(t.buf, c.scripts.apply.digest...))
 	t.end(strconv.AppendInt(t.buf, int64(2*len(part)+c.extraKeys(part, b, marked)), 10))
 	for _, i := range part {
-		k := writes[i].Key
-		t.end(appendContent(t.buf, buckets[i], k))
-		t.end(appendList(t.buf, buckets[i], k.UID))
+		t.end(appendContent(t.buf, buckets[i], writes[i].Key))
+	}
+	for _, i := range part {
+		t.end(appendList(t.buf, buckets[i], writes[i].Key.UID))
 	}
 	c.appendExtraKeys(t, part, b, marked)
-	ttl, stateTTL := c.ttls(writes[part[0]].Key.UID) // the same for the whole part
-	t.end(append(t.buf, ttl...))
+	_, stateTTL := c.ttls(writes[part[0]].Key.UID) // the same for the whole part
 	t.end(append(t.buf, stateTTL...))
 	t.end(append(t.buf, c.warmFor()...))
 	t.end(strconv.AppendInt(t.buf, int64(marked), 10))

@@ -61,6 +61,10 @@ const (
 	jobCompare  = "history-job/recovery/compare.go"
 	jobRestore  = "history-job/recovery/restore.go"
 
+	redisApply = "history/redis/lua/apply.lua"
+	redisClean = "history/redis/lua/mark_clean.lua"
+	redisWarm  = "history/redis/lua/warm.lua"
+
 	compactGo      = "history/hbase/compact.go"
 	pbCompact      = "history/pebble/compact.go"
 	hbPut          = "history/hbase/put.go"
@@ -302,6 +306,14 @@ var mutants = []mutant{
 	{name: "horizon-compact", in: "./history/hbase", test: "TestCompactWaitsForTheHorizon", rule: "records expire although the clock is not trusted", edits: []edit{{compactGo, "; lag > mostLag {", "; lag < 0 {"}}},
 	{name: "rebase-peaks", in: "./history", test: "TestRebase", rule: "a rebase keeps positions in the future", edits: []edit{{rebase, "m.Peaks[i].At = times.at(m.Peaks[i].At)", "_ = times.at(m.Peaks[i].At)"}}},
 	{name: "rebase-order", in: "./history", test: "TestRebase", rule: "a rebase does not keep the order of times", edits: []edit{{rebase, "to = min(to, before-1)", "to = min(to, before)"}}},
+
+	// The scripts in Redis; tests find these.
+	{name: "redis-ttl", in: "./history/redis", test: "TestContentsExpire", rule: "an archived record never expires in Redis", edits: []edit{{redisClean, "    expire(key, list, ttl) -- first", "    -- first"}}},
+	{name: "redis-ttl-list", in: "./history/redis", test: "TestContentsExpire", rule: "a record outlives its list in Redis, so a clear does not find it", edits: []edit{{redisClean, "math.max(1, math.min(ttl, left - 43200))", "ttl"}}},
+	{name: "redis-ttl-warm", in: "./history/redis", test: "TestContentsExpire", rule: "a warm-up lets an unarchived record expire", edits: []edit{{redisWarm, "call('EXPIRE', KEYS[i], ttl, 'XX')", "call('EXPIRE', KEYS[i], ttl)"}}},
+	{name: "redis-mark", in: "./history/redis", test: "TestNoContentWithoutMark", rule: "a content is stored although its mark was refused", edits: []edit{{redisApply, "call('ZADD', sub(list, 1, 8) .. 'dirty'", "try('ZADD', sub(list, 1, 8) .. 'dirty'"}}},
+	{name: "redis-type", in: "./history/redis", test: "TestWrongType", rule: "a key of another type counts as missing", edits: []edit{{redisApply, "local errors, new = foreign(), {}", "local errors, new = {}, {}"}}},
+	{name: "redis-base", in: "./history/redis", test: "TestConflictKeepsContent", rule: "a write replaces what is not its base", edits: []edit{{redisApply, "if prior == base and (", "if base ~= none or ("}}},
 
 	// Classes of types.
 	{name: "class-pause", rule: "a switch of recording does not reach the classes' namespaces", edits: []edit{{states, "if !d.missing(own) {", "if !d.missing(own) || d.clear.Until == 0 {"}}},

@@ -1,17 +1,20 @@
 -- Stores each record if its base is current, with its place in the list and, if requested, a dirty mark unless an
 -- older one exists.
 --
--- KEYS: content and list of each write. In a cluster also the users' states, the dirty marks and, if ARGV[5] is 1,
--- the change logs.
--- ARGV: TTL of contents (s); TTL of lists and states (s); warm period (ms), 0 for ever; number of leading writes
--- that set a mark; 1 if change logs may be touched. Then for each write: base (8 bytes), value, score, member.
--- Without a base the 8 bytes are zero, followed by the required pause (since, until), the latest permitted clear
--- mark of the type, and 1 if the user must be complete. Writes without a base or on a clean one set a mark.
+-- KEYS: the content of each write, all different, then the list of each. In a cluster also the users' states, the
+-- dirty marks and, if ARGV[4] is 1, the change logs.
+-- ARGV: TTL of lists and states (s); warm period (ms), 0 for ever; number of leading writes that set a mark; 1 if
+-- change logs may be touched. Then for each write: base (8 bytes), value, score, member. Without a base the 8 bytes
+-- are zero, followed by the required pause (since, until), the latest permitted clear mark of the type, and 1 if the
+-- user must be complete. Writes without a base or on a clean one set a mark.
 --
 -- Returns the other outcomes: {n, 1, value, state} for a conflict, {n, 2, error}, {n, 3} for a write that needs the
 -- change log.
+--
+-- Contents are read first and stored last, each in one command. A script stopped by an error may leave an extra mark
+-- or place, never a content without its mark. Stored contents have no TTL: they are dirty, and mark_clean sets it.
 local KEYS, ARGV, call, try, sub, byte, type = KEYS, ARGV, redis.call, redis.pcall, string.sub, string.byte, type
-local ttl, life, warmth, marked = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local life, warmth, marked = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local refresh = life - 43200
 local none = '\0\0\0\0\0\0\0\0'
 local out, now = {}, nil
@@ -41,7 +44,7 @@ local function refuses(list, knew, member)
   return complete == '1' and (u[5] ~= '0' or lapsed(u[6], warmth))
 end
 
--- Lists and states outlive contents by a day, so renewing them twice a day is enough.
+-- Lists and states outlive contents by half a day at least, so renewing them twice a day is enough.
 local function renew(list)
   if call('TTL', list) < refresh then
     call('EXPIRE', list, life)
@@ -52,65 +55,65 @@ end
 -- Adds an entry to the user's change log, if one exists. Returns false if the log may not be touched.
 local function begins(list, member)
   if not call('HGET', state(list), 'log') then return true end
-  if ARGV[5] == '0' then return false end
+  if ARGV[4] == '0' then return false end
   local log = sub(list, 1, 8) .. 'l' .. sub(list, 10)
   local last = call('ZREVRANGE', log, 0, 0, 'WITHSCORES')[2]
   if last then call('ZADD', log, text(last + 1), member) end -- otherwise it has expired
   return true
 end
 
--- Checks first, then writes the mark before the content: a script stopped by an error may leave an extra mark,
--- never a missing one.
-local function first(n, content, list, j)
-  local base, own = sub(ARGV[j + 1], 1, 8), sub(ARGV[j + 2], 2, 9)
-  local old = try('GETRANGE', content, 0, 8)
-  if type(old) == 'table' then
-    out[#out + 1] = {n, 2, old.err}
-    return
+local n = (#ARGV - 4) / 4
+local held = call('MGET', unpack(KEYS, 1, n))
+
+-- MGET does not tell a key of another type from a missing one. Returns the errors of such keys.
+local function foreign()
+  local missing, errors = {}, {}
+  for i = 1, n do
+    if not held[i] then missing[#missing + 1] = KEYS[i] end
   end
-  local prior = revision(old)
-  if prior == clean(own) then return end -- a repeated call, already archived
-  local fits = prior == base and (base ~= none or not refuses(list, sub(ARGV[j + 1], 9), ARGV[j + 4]))
-  if not fits and prior ~= own then
-    out[#out + 1] = {n, 1, call('GET', content), known(state(list), warmth)}
-    return
+  if #missing == 0 or call('EXISTS', unpack(missing)) == 0 then return errors end
+  for i = 1, n do
+    local got = not held[i] and try('GETRANGE', KEYS[i], 0, 0)
+    if type(got) == 'table' then errors[i] = got.err end
   end
-  if (prior == none or byte(prior, 8) >= 128) and not begins(list, ARGV[j + 4]) then
-    out[#out + 1] = {n, 3}
-    return
-  end
-  call('ZADD', sub(list, 1, 8) .. 'dirty', 'LT', now, sub(list, 11) .. '/' .. ARGV[j + 4])
-  call('ZADD', list, ARGV[j + 3], ARGV[j + 4])
-  call('SET', content, ARGV[j + 2], 'EX', ttl)
-  renew(list)
+  return errors
 end
 
--- Handles a value that replaced something other than its base. Returns whether the write was refused.
-local function refused(n, content, list, old)
-  if type(old) == 'table' then -- not a string, or out of memory: nothing was written
-    out[#out + 1] = {n, 2, old.err}
-    return true
+-- Reports whether a write may be stored. Otherwise it was stored before, or conflicts.
+local function fits(i, list, j)
+  local base, own, prior = sub(ARGV[j + 1], 1, 8), sub(ARGV[j + 2], 2, 9), revision(held[i])
+  if prior == own or prior == clean(own) then return false end -- a repeated call
+  if prior == base and (base ~= none or not refuses(list, sub(ARGV[j + 1], 9), ARGV[j + 4])) then return true end
+  out[#out + 1] = {i, 1, held[i], known(state(list), warmth)}
+  return false
+end
+
+-- Sets the mark. Returns false for a write that needs the change log.
+local function mark(i, list, member)
+  local prior = revision(held[i])
+  if (prior == none or byte(prior, 8) >= 128) and not begins(list, member) then
+    out[#out + 1] = {i, 3}
+    return false
   end
-  local prior, own = revision(old), sub(ARGV[4 * n + 3], 2, 9)
-  if prior == own then return false end -- a repeated call
-  if old then call('SET', content, old, 'KEEPTTL') else call('DEL', content) end
-  if prior ~= clean(own) then
-    out[#out + 1] = {n, 1, old, known(state(list), warmth)}
-  end
+  call('ZADD', sub(list, 1, 8) .. 'dirty', 'LT', now, sub(list, 11) .. '/' .. member)
   return true
 end
 
-for n = 1, (#ARGV - 5) / 4 do
-  local content, list, j = KEYS[2 * n - 1], KEYS[2 * n], 4 * n + 1
-  if n <= marked then
-    first(n, content, list, j)
-  else
-    -- The content is dirty, so the mark exists. Only marking writes restart the TTL: it saves the server work per
-    -- write, and the TTL may start one hold before the last write.
-    local old = try('SET', content, ARGV[j + 2], 'KEEPTTL', 'GET')
-    if type(old) == 'string' and sub(old, 2, 9) == ARGV[j + 1] or not refused(n, content, list, old) then
+local errors, new = foreign(), {}
+for i = 1, n do
+  local list, j = KEYS[n + i], 4 * i
+  if errors[i] then
+    out[#out + 1] = {i, 2, errors[i]}
+  elseif i > marked then -- the base is dirty, so its mark exists
+    if held[i] and sub(held[i], 2, 9) == ARGV[j + 1] or fits(i, list, j) then
       call('ZADD', list, ARGV[j + 3], ARGV[j + 4])
+      new[#new + 1], new[#new + 2] = KEYS[i], ARGV[j + 2]
     end
+  elseif fits(i, list, j) and mark(i, list, ARGV[j + 4]) then
+    call('ZADD', list, ARGV[j + 3], ARGV[j + 4])
+    new[#new + 1], new[#new + 2] = KEYS[i], ARGV[j + 2]
+    renew(list)
   end
 end
+if #new > 0 then call('MSET', unpack(new)) end
 return out

@@ -78,8 +78,8 @@ end
 add()
 if cut > 0 then call('HSET', state, 'cut', text(cut)) end
 
--- While a user is warm, no record may expire, however old.
-for i = records + 3, #KEYS do call('EXPIRE', KEYS[i], ttl) end
+-- While a user is warm, no record may expire, however old. Dirty ones have no TTL.
+for i = records + 3, #KEYS do call('EXPIRE', KEYS[i], ttl, 'XX') end
 call('EXPIRE', list, life)
 call('HSET', state, 'low_watermark', watermark, 'warmed', text(micros() / 1000))
 call('HDEL', state, 'trimmed')
