@@ -8,8 +8,8 @@ NPM := $(NPM_DIR)/.package-lock.json
 # $(call gotest,FLAGS,PACKAGES,NAME) leaves counts and times in .tools/tests. AGAIN are flags of gotestsum.
 gotest = mkdir -p .tools/tests && $(BIN)/gotestsum --format pkgname --junitfile .tools/tests/$(or $(3),$@).xml \
 	--jsonfile-timing-events .tools/tests/$(or $(3),$@).json $(AGAIN) --packages '$(2)' -- $(1) $(FLAGS)
-# The last release: what buf breaking compares with, once there is one.
-RELEASE = $(shell git describe --tags --abbrev=0 2>/dev/null)
+# What buf breaking compares with. A release writes it anew: buf build --exclude-source-info -o FILE
+PROTOCOL := e2e/faults/reference.binpb
 .DEFAULT_GOAL := help
 .PHONY: help demo run build test slowest stress bench bench-compare benchmarks lint fmt proto reference generate-check tidy-check tools viewer engines engines-stop e2e browser generators packages release bench-engines faults drill upgrade sim mutants clean
 help: ## list the targets
@@ -61,7 +61,7 @@ lint: $(BIN)/golangci-lint $(BIN)/buf $(BIN)/vale $(NPM) ## lint the code, the p
 	$(BIN)/buf lint
 	node $(NPM_DIR)/@stoplight/spectral-cli/dist/index.js lint --ruleset tools/npm/spectral.yaml --fail-severity warn docs/api/*.json
 	$(NPM_DIR)/.bin/tsc -p bff/pages && $(NPM_DIR)/.bin/tsc -p client/javascript/test
-	$(if $(RELEASE),$(BIN)/buf breaking --against '.git#ref=$(RELEASE)')
+	$(BIN)/buf breaking --against $(PROTOCOL)
 fmt: $(BIN)/golangci-lint $(BIN)/buf ## format the code and the protocol
 	$(BIN)/golangci-lint fmt ./... ./e2e/...
 	$(BIN)/buf format -w
