@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +20,7 @@ import (
 type Stores struct {
 	cfg              Config
 	retries          *prometheus.CounterVec // by operation
+	failing          sync.Map               // operations that have failed since their last success; each is logged once
 	refused, leftOut prometheus.Counter
 }
 
@@ -175,6 +177,7 @@ func (s *Stores) Retry(ctx context.Context, what string, exchange func(context.C
 		err := s.Try(ctx, exchange)
 		switch {
 		case err == nil:
+			s.failing.Delete(what)
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -182,7 +185,7 @@ func (s *Stores) Retry(ctx context.Context, what string, exchange func(context.C
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		s.Failed(ctx, what)
-		if !backoff.Paused() {
+		if _, known := s.failing.LoadOrStore(what, true); !known {
 			s.cfg.Logger.WarnContext(ctx, "store unavailable; will retry", "operation", what, "error", err)
 		}
 		if !backoff.Sleep(ctx) {

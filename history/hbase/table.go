@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,8 +35,17 @@ func Open(ctx context.Context, c Config) (*Archive, error) {
 
 // Prepare creates missing tables and checks existing ones. A table with another retention than that of the rules is
 // refused. Prepare fails with [history.ErrUnavailable] if a retry may succeed.
-func (a *Archive) Prepare(ctx context.Context) error {
-	if err := a.prepare(ctx, a.config); err != nil {
+func (a *Archive) Prepare(ctx context.Context) error { return a.open(ctx, a.config) }
+
+// Probe is [Archive.Prepare] without its warnings, to be repeated.
+func (a *Archive) Probe(ctx context.Context) error {
+	c := a.config
+	c.Logger = slog.New(slog.DiscardHandler)
+	return a.open(ctx, c)
+}
+
+func (a *Archive) open(ctx context.Context, c Config) error {
+	if err := a.prepare(ctx, c); err != nil {
 		return fmt.Errorf("open archive: %w", err)
 	}
 	a.prepared.Store(true)

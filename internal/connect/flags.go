@@ -334,7 +334,7 @@ func (f *HBase) Connect(s *Stores) (*hbase.Archive, error) {
 			}
 			return nil
 		})
-		s.Probe("hbase", a.Prepare)
+		s.Probe("hbase", a.Probe)
 		s.shown("hbase", a.Silent)
 	}
 	return a, err
