@@ -150,7 +150,7 @@ func (f *flags) wire(ctx context.Context, engines *connect.Engines, registry *pr
 			Workers: f.Workers, Batch: f.Batch, SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Tracer: engines.Tracer, Logger: log, Registry: registry,
 		},
 		machine:  recovery.MachineConfig{Epoch: s.Redis.Epoch, Remember: f.Remember},
-		recovery: recovery.Config{Consumer: s.Kafka, Queue: s.Kafka},
+		recovery: recovery.Config{Consumer: s.Kafka, Queue: s.Kafka, Rules: rules},
 		compaction: compaction.Config{
 			Notes: s.Redis, Summarizer: s.HBase, Rules: rules, ClockErr: func() error { _, err := s.Trusted.Expiry(); return err },
 		},

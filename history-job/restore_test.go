@@ -98,6 +98,31 @@ func TestRestoreInOutage(t *testing.T) {
 	})
 }
 
+// TestRestoreAfterAMove: a type has moved to another class since the content was queued. The content goes where its type is
+// now.
+func TestRestoreAfterAMove(t *testing.T) {
+	rules, err := history.ParseRules("", []string{"a: types=1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bubble(t, func(t *testing.T, w *world) {
+		e := completed(1, -5000, "a")
+		cfg := w.config()
+		cfg.recovery.Rules = rules
+		w.runs(cfg)
+		w.queued(object(1), e.Record())
+		synctest.Wait()
+		moved := history.Key{UID: history.NamespaceUID(uid, "a"), Object: object(1).Object}
+		if got := w.archived(moved); !sameButPartial(got, e.Record()) {
+			t.Errorf("archive: got %+v, want %+v", got, e.Record())
+		}
+		if got := w.load(object(1)); got != nil {
+			t.Errorf("cache: %+v where the type was", got)
+		}
+		w.archiveLacks(object(1))
+	})
+}
+
 // TestRestoreAfterClear: a cleared record does not return with its content.
 func TestRestoreAfterClear(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

@@ -2,7 +2,9 @@ package history
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,10 +77,66 @@ func (b *Rulebook) Namespaces(uid string) []string {
 	return all
 }
 
-// Moving reports whether records of a type may be outside its current namespace at now, in Unix milliseconds.
-// This lasts for a record's lifetime after the day of the latest move.
-func (b *Rulebook) Moving(now int64) bool {
-	return b != nil && b.moved > 0 && now < b.moved+b.life("").Keep+day
+// Home returns the key under which an object is stored, given its key in any of the user's namespaces. Nil rules know no
+// other.
+func (b *Rulebook) Home(k Key) Key {
+	if user, _ := UserOf(k.UID); b != nil && !k.IsUser() {
+		k.UID = b.NamespaceOf(user, k.Object.Type)
+	}
+	return k
+}
+
+// types returns the class of each type that has one.
+func (b *Rulebook) types() map[uint32]string {
+	all := make(map[uint32]string)
+	for _, c := range b.Classes() {
+		for _, typ := range c.Types {
+			all[typ] = c.Name
+		}
+	}
+	return all
+}
+
+// agreeTypes fails if the rules put a type into another class than the store.
+func (b *Rulebook) agreeTypes(stored map[uint32]string) error {
+	wanted := b.types()
+	all := maps.Clone(stored)
+	maps.Copy(all, wanted)
+	for _, typ := range slices.Sorted(maps.Keys(all)) {
+		if was, now := stored[typ], wanted[typ]; was != now {
+			return fmt.Errorf("%w: its type %d is in %s, in the rules in %s", errMoved, typ, className(was), className(now))
+		}
+	}
+	return nil
+}
+
+// Moves reports whether the rules put any type into another class than a store.
+func (b *Rulebook) Moves(stored Retention) bool { return b.agreeTypes(stored.Types) != nil }
+
+func className(name string) string {
+	if name == "" {
+		return "no class"
+	}
+	return "the class " + name
+}
+
+// Adopt makes rules without classes take over those of the store, as the zero value does. It is for tools: the classes
+// change when a store is opened.
+func (b *Rulebook) Adopt() *Rulebook {
+	b.strict = false
+	return b
+}
+
+// adopt takes over the classes of a store.
+func (b *Rulebook) adopt(stored Retention) {
+	b.classes, b.classOf = nil, make(map[uint32]int)
+	for _, name := range slices.Sorted(maps.Keys(stored.Classes)) {
+		b.classes = append(b.classes, Class{Name: name, Keep: stored.Classes[name].Keep})
+	}
+	for _, typ := range slices.Sorted(maps.Keys(stored.Types)) {
+		i := slices.IndexFunc(b.classes, func(c Class) bool { return c.Name == stored.Types[typ] })
+		b.classes[i].Types, b.classOf[typ] = append(b.classes[i].Types, typ), i
+	}
 }
 
 // NamespaceList returns the number of cached records of a namespace: usual, unless the class sets another.
@@ -151,7 +209,7 @@ func (b *Rulebook) addClass(name, values string) error {
 		return fmt.Errorf("keep: want 1s to %s, for which the archive keeps anything, got %s", FormatRetention(most), FormatRetention(c.Keep))
 	}
 	if !given["types"] {
-		return fmt.Errorf("want the types of the class, such as types=7,8, or types=none for one that takes no more reports")
+		return errors.New("want the types of the class, such as types=7,8")
 	}
 	for _, typ := range c.Types {
 		if other := b.ClassOf(typ); other != nil {
@@ -200,9 +258,6 @@ func (c *Class) set(key, text string) (err error) {
 }
 
 func types(text string) (all []uint32, err error) {
-	if text == "none" {
-		return nil, nil
-	}
 	for one := range strings.SplitSeq(text, ",") {
 		n, err := strconv.ParseUint(one, 10, 32)
 		if err != nil || n == 0 {
@@ -230,13 +285,4 @@ func days(text string) (int64, error) {
 		return 0, fmt.Errorf("want a time such as 14d or 36h, got %q", text)
 	}
 	return n, nil
-}
-
-func (b *Rulebook) setMoved(text string) error {
-	day, err := time.Parse(time.DateOnly, text)
-	if err != nil {
-		return fmt.Errorf("moved: want a day such as 2026-11-24, got %q", text)
-	}
-	b.moved = max(b.moved, day.UnixMilli())
-	return nil
 }

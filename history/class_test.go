@@ -12,7 +12,7 @@ import (
 func TestParseClasses(t *testing.T) {
 	book, err := history.ParseRules("90d", []string{
 		"grace=5s", " previews: types=7,8 keep=14d list=200 least=2s", "3:done=95", "7:grace=1s",
-		"preferences:types=9  changes=only keep=36h", "gone: types=none", "moved=2026-11-24",
+		"preferences:types=9  changes=only keep=36h",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -20,7 +20,6 @@ func TestParseClasses(t *testing.T) {
 	want := []history.Class{
 		{Name: "previews", Types: []uint32{7, 8}, Keep: 14 * 24 * 3600 * 1000, List: 200, Least: 2000},
 		{Name: "preferences", Types: []uint32{9}, Keep: 36 * 3600 * 1000, ChangesOnly: true},
-		{Name: "gone", Keep: history.DefaultRetention},
 	}
 	if got := book.Classes(); len(got) != len(want) {
 		t.Fatalf("got %+v, want %+v", got, want)
@@ -39,18 +38,12 @@ func TestParseClasses(t *testing.T) {
 		t.Errorf("a type of a class has a grace of %d, want its own", got)
 	}
 	const day = 24 * 3600 * 1000
-	moved := int64(1_795_478_400_000)
-	for at, want := range map[int64]bool{moved - day: true, moved + 90*day: true, moved + 91*day: false} {
-		if got := book.Moving(at); got != want {
-			t.Errorf("moving at %d: got %v", at, got)
-		}
-	}
 	type sizes struct {
 		ttl                   int64
 		list, log, shorterLog int
 	}
 	usual := sizes{90 * day, 1000, 1000, 100}
-	for namespace, want := range map[string]sizes{"ann": usual, "ann\x01previews": {14 * day, 200, 1000, 200}, "ann\x01gone": usual, "ann\x01unknown": usual} {
+	for namespace, want := range map[string]sizes{"ann": usual, "ann\x01previews": {14 * day, 200, 1000, 200}, "ann\x01unknown": usual} {
 		got := sizes{book.NamespaceTTL(namespace), book.NamespaceList(namespace, 1000), book.NamespaceLog(namespace, 1000), book.NamespaceLog(namespace, 100)}
 		if got != want {
 			t.Errorf("namespace %q: got %+v, want %+v", namespace, got, want)
@@ -96,8 +89,7 @@ func TestBadClasses(t *testing.T) {
 		{[]string{": types=7"}, "or the name of a class"},
 		{[]string{strings.Repeat("a", 33) + ": types=7"}, "or the name of a class"},
 		{[]string{"7: types=7"}, "want begun, done, short or grace"},
-		{[]string{"moved=yesterday"}, "moved: want a day"},
-		{[]string{"moved="}, "moved: want a day"},
+		{[]string{"a: types=none"}, "types: want numbers of types"},
 	}
 	for _, test := range tests {
 		last := test.texts[len(test.texts)-1]

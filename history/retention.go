@@ -33,14 +33,19 @@ type Life struct {
 	Since int64 `json:"since_ms,omitempty"`
 }
 
-// ErrRetention means that a process and a store disagree about how long records live.
-var ErrRetention = errors.New("another retention")
+// ErrRetention means that a process and a store disagree about how long records live, or about the classes of types.
+var ErrRetention = errors.New("other settings")
 
-// Retention is how long a store keeps its records. The store remembers it, and every process must agree; see
-// [Rulebook.Agree].
+// errMoved is the [ErrRetention] of a type in another class.
+var errMoved = fmt.Errorf("%w", ErrRetention)
+
+// Retention is how long a store keeps its records, and in which classes. The store remembers it, and every process must
+// agree; see [Rulebook.Agree].
 type Retention struct {
 	Life
 	Classes map[string]Life `json:"classes,omitempty"`
+	// Types is the class of each type that has one; nil is unknown.
+	Types map[uint32]string `json:"types"`
 	// Changed is when records last began to live longer, Unix milliseconds; 0 if never.
 	Changed int64 `json:"changed_ms,omitempty"`
 }
@@ -81,7 +86,7 @@ func (r Retention) String() string {
 
 // Retention returns the lifetimes under these rules.
 func (b *Rulebook) Retention() Retention {
-	r := Retention{Life: b.life("")}
+	r := Retention{Life: b.life(""), Types: b.types()}
 	for _, c := range b.Classes() {
 		if r.Classes == nil {
 			r.Classes = make(map[string]Life)
@@ -108,14 +113,23 @@ func (b *Rulebook) life(class string) Life {
 }
 
 // Agree compares the retention of a store with the rules, which take over its [Life.Since]. Rules without a
-// retention take over the whole. It returns the retention to store, with classes that the store did not know. It
-// fails if any lifetime differs.
+// retention take over the whole, and those of a tool the classes; see [Rulebook.Adopt]. It returns the retention to
+// store, with classes that the store did not know. It fails if any lifetime differs, or the class of any type: records of
+// the type would be where nobody looks for them.
 func (b *Rulebook) Agree(stored Retention) (Retention, error) {
 	if b.keep != 0 && b.keep != stored.Keep {
 		return stored, fmt.Errorf("%w: its records live %s, not %s", ErrRetention, FormatRetention(stored.Keep), FormatRetention(b.keep))
 	}
+	switch {
+	case b.strict && stored.Types != nil:
+		if err := b.agreeTypes(stored.Types); err != nil {
+			return stored, err
+		}
+	case !b.strict && len(stored.Classes) > 0:
+		b.adopt(stored)
+	}
 	all := stored
-	all.Classes = maps.Clone(stored.Classes)
+	all.Classes, all.Types = maps.Clone(stored.Classes), b.types()
 	for _, c := range b.classes {
 		was, known := stored.Classes[c.Name]
 		keep := cmp.Or(c.Keep, stored.Keep)
@@ -132,20 +146,34 @@ func (b *Rulebook) Agree(stored Retention) (Retention, error) {
 	return all, nil
 }
 
-// Command is the operator's command that gives a store these lifetimes. where names the store, such as --data DIR.
+// Command is the operator's command that gives a store these lifetimes, and these classes if it has no data of types that
+// change theirs. where names the store, such as --data DIR.
 func (b *Rulebook) Command(where string) string {
 	return "playhead retention set " + FormatRetention(b.life("").Keep) + " " + where
 }
 
-// Remedy adds what an operator can do to an error of [Rulebook.Agree]. where is as for Command.
-func (b *Rulebook) Remedy(err error, where string) error {
+// Remedy adds what an operator can do to an error of [Rulebook.Agree]. where is as for Command; archive names the store
+// as a source of copies.
+func (b *Rulebook) Remedy(err error, where, archive string) error {
+	if errors.Is(err, errMoved) {
+		return fmt.Errorf("%w: give --rules as before, or copy it with these rules: %s; without data of the type: %s --rules RULES",
+			err, CopyCommand(archive), b.Command(where))
+	}
 	return fmt.Errorf("%w: give --retention and --rules as before, or change it: %s", err, b.Command(where))
+}
+
+// CopyCommand is the operator's command that moves types between classes.
+func CopyCommand(archive string) string {
+	return "playhead replay copy --from archive:" + archive + " --to archive:NEW --rules RULES"
 }
 
 // Change returns the retention that replaces a stored one under these rules, at a time in Unix milliseconds. What has
 // expired by then stays expired.
 func (b *Rulebook) Change(stored Retention, now int64) Retention {
-	next := Retention{Life: stored.become(b.life("").Keep, now), Classes: maps.Clone(stored.Classes), Changed: stored.Changed}
+	next := Retention{Life: stored.become(b.life("").Keep, now), Classes: maps.Clone(stored.Classes), Types: stored.Types, Changed: stored.Changed}
+	if b.strict {
+		next.Types = b.types()
+	}
 	for _, c := range b.Classes() {
 		was, known := stored.Classes[c.Name]
 		keep := cmp.Or(c.Keep, next.Keep)
@@ -172,7 +200,7 @@ func (l Life) expired(now int64) int64 { return max(now-l.Keep, l.Since, 0) }
 
 // Under returns the rules with the lifetimes of another retention.
 func (b *Rulebook) Under(r Retention) *Rulebook {
-	u := &Rulebook{all: b.all, byType: b.byType, classes: slices.Clone(b.classes), classOf: b.classOf, moved: b.moved, keep: r.Keep}
+	u := &Rulebook{all: b.all, byType: b.byType, classes: slices.Clone(b.classes), classOf: b.classOf, strict: b.strict, keep: r.Keep}
 	for i := range u.classes {
 		if l, known := r.Classes[u.classes[i].Name]; known {
 			u.classes[i].Keep = l.Keep

@@ -78,7 +78,7 @@ func TestExpired(t *testing.T) {
 
 // TestAgree: a process with another lifetime is refused, and new classes are stored.
 func TestAgree(t *testing.T) {
-	stored := history.Retention{Life: history.Life{Keep: 30 * aDay, Since: 5}, Classes: map[string]history.Life{"a": {Keep: aDay, Since: 7}}}
+	stored := history.Retention{Life: history.Life{Keep: 30 * aDay, Since: 5}, Classes: map[string]history.Life{"a": {Keep: aDay, Since: 7}}, Types: map[uint32]string{1: "a"}}
 	for _, tt := range []struct {
 		rules *history.Rulebook
 		err   string
@@ -86,7 +86,7 @@ func TestAgree(t *testing.T) {
 		{rulebook(t, "90d"), "its records live 30d, not 90d"},
 		{rulebook(t, "forever"), "its records live 30d, not forever"},
 		{rulebook(t, "30d", "a: types=1 keep=2d"), "its records of the class a live 1d, not 2d"},
-		{rulebook(t, "30d"), ""},
+		{rulebook(t, "30d").Adopt(), ""},
 		{rulebook(t, "30d", "a: types=1 keep=1d"), ""},
 		{new(history.Rulebook), ""},
 	} {
@@ -98,10 +98,51 @@ func TestAgree(t *testing.T) {
 			t.Errorf("%s: got %+v, expired up to %d, want %+v", tt.rules.Retention(), got, tt.rules.Expired(9, 1), stored)
 		}
 	}
+	stored.Types = nil // of an older version
 	b := rulebook(t, "30d", "new: types=1 keep=3d")
 	got, err := b.Agree(stored)
-	if want := (history.Life{Keep: 3 * aDay}); err != nil || got.Classes["new"] != want || len(stored.Classes) != 1 {
-		t.Errorf("a new class: got %+v, %v, want %+v beside the others", got, err, want)
+	if want := (history.Life{Keep: 3 * aDay}); err != nil || got.Classes["new"] != want || len(stored.Classes) != 1 || got.Types[1] != "new" {
+		t.Errorf("a new class: got %+v, %v, want %+v beside the others, and its type", got, err, want)
+	}
+}
+
+// TestAgreeTypes: a process that puts a type into another class is refused. A tool takes over the classes.
+func TestAgreeTypes(t *testing.T) {
+	stored := rulebook(t, "90d", "a: types=1,2 keep=10d", "b: types=3").Retention()
+	for _, tt := range []struct {
+		rules *history.Rulebook
+		err   string
+	}{
+		{rulebook(t, "", "a: types=1,2 keep=10d", "b: types=3"), ""},
+		{rulebook(t, "", "b: types=3", "a: types=2,1 keep=10d list=5"), ""},
+		{rulebook(t, "", "a: types=1,2,7 keep=10d", "b: types=3"), "its type 7 is in no class, in the rules in the class a"},
+		{rulebook(t, "", "a: types=1 keep=10d", "b: types=2,3"), "its type 2 is in the class a, in the rules in the class b"},
+		{rulebook(t, "", "a: types=1,2 keep=10d"), "its type 3 is in the class b, in the rules in no class"},
+		{rulebook(t, ""), "its type 1 is in the class a, in the rules in no class"},
+		{rulebook(t, "").Adopt(), ""},
+		{new(history.Rulebook), ""},
+	} {
+		got, err := tt.rules.Agree(stored)
+		if errors.Is(err, history.ErrRetention) != (tt.err != "") || err != nil && !strings.HasSuffix(err.Error(), tt.err) {
+			t.Errorf("%v: got %v, want %q", tt.rules.Classes(), err, tt.err)
+		}
+		if err == nil && (!reflect.DeepEqual(got, stored) || tt.rules.NamespaceOf("u", 2) != "u\x01a" || tt.rules.TTL(1) != 10*aDay || tt.rules.Moves(stored)) {
+			t.Errorf("%v: got %+v, want %+v", tt.rules.Classes(), got, stored)
+		}
+		if err != nil {
+			text := tt.rules.Remedy(err, "--data d", "d").Error()
+			for _, command := range []string{"playhead replay copy --from archive:d --to archive:NEW --rules RULES", "playhead retention set 90d --data d --rules RULES"} {
+				if !strings.Contains(text, command) || strings.Contains(text, "\n") {
+					t.Errorf("got %q, want one line with %q", text, command)
+				}
+			}
+		}
+	}
+	if got := rulebook(t, "30d").Adopt().Change(stored, 0).Types; !reflect.DeepEqual(got, stored.Types) {
+		t.Errorf("a change without rules: got %v, want the stored classes", got)
+	}
+	if got := rulebook(t, "90d", "a: types=1 keep=10d").Change(stored, 0).Types; len(got) != 1 || got[1] != "a" {
+		t.Errorf("a change with rules: got %v, want theirs", got)
 	}
 }
 

@@ -98,13 +98,13 @@ func (r Rules) early(e *Event) bool {
 }
 
 // Rulebook holds the rules of all types, and how long records live. Nil and the zero value have the standard rules:
-// begun at 5 %, done at 90 %, short below 300 s, a grace of 10 s.
+// begun at 5 %, done at 90 %, short below 300 s, a grace of 10 s. The zero value takes over the classes of a store.
 type Rulebook struct {
 	all     *Rules // For types without their own rules, nil for the standard.
 	byType  map[uint32]Rules
 	classes []Class
 	classOf map[uint32]int // By type, index in classes.
-	moved   int64          // Latest move of types between classes, Unix milliseconds.
+	strict  bool           // Refuses a store with other classes, instead of taking over its classes.
 	keep    int64          // Lifetime of records without a class, ms; 0 is that of the store, or 90 days.
 	stored  atomic.Pointer[Retention]
 }
@@ -124,11 +124,10 @@ func (b *Rulebook) Of(typ uint32) Rules {
 }
 
 // ParseRules parses rules: "grace=5s" for all types, "3:done=95,short=1m" for one type on top of those,
-// "previews: types=7,8 keep=14d" for a class. "moved=2026-11-24" is the day of the latest move of types between
-// classes. The error quotes the faulty rule. The retention is that of [ParseRetention]; empty is that of the
-// store.
+// "previews: types=7,8 keep=14d" for a class. The error quotes the faulty rule. The retention is that of
+// [ParseRetention]; empty is that of the store.
 func ParseRules(retention string, texts []string) (_ *Rulebook, err error) {
-	b := &Rulebook{byType: make(map[uint32]Rules), classOf: make(map[uint32]int)}
+	b := &Rulebook{byType: make(map[uint32]Rules), classOf: make(map[uint32]int), strict: true}
 	if retention != "" {
 		if b.keep, err = ParseRetention(retention); err != nil {
 			return nil, fmt.Errorf("retention: %w", err)
@@ -152,9 +151,6 @@ func ParseRules(retention string, texts []string) (_ *Rulebook, err error) {
 }
 
 func (b *Rulebook) add(typ, values string) error {
-	if day, ok := strings.CutPrefix(values, "moved="); ok && typ == "0" {
-		return b.setMoved(day)
-	}
 	n, err := strconv.ParseUint(typ, 10, 32)
 	if err != nil {
 		return b.addClass(typ, values)

@@ -100,7 +100,7 @@ func (f *auditFlags) door(cfg *audit.Config) (closing func(), err error) {
 
 // places sets the places of --read.
 func (f *auditFlags) places(stores *opened, cfg *audit.Config) error {
-	if err := stores.parseRules(); err != nil {
+	if err := stores.parseRules(false); err != nil {
 		return err
 	}
 	for _, read := range f.Read {

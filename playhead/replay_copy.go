@@ -23,7 +23,7 @@ type copyFlags struct {
 	Files               []string `arg:"" optional:"" help:"Files of old viewings, packed or not, or directories of them; - is standard input. The same as --from csv:FILE."`
 	From                []string `sep:"none" placeholder:"SOURCE" help:"What to copy: csv:FILE or ndjson:FILE (forms are recognised by content), - for standard input, archive:DIR or cache:DIR for the data directory of an all-in-one that is not running, archive:TABLE@ZOOKEEPER for HBase, cache: for Redis, kafka:TOPIC@TIME or kafka:TOPIC@TIME..TIME for records that a topic carried then, dead: or dead:DIR for dead letters. May be given several times."`
 	To                  string   `placeholder:"TARGET" help:"Where to: service (see --service), edge:URL, archive:DIR, archive:TABLE@ZOOKEEPER, ndjson:FILE, or none, which only reads." default:"service"`
-	Rules               []string `sep:";" placeholder:"RULES" help:"Rules of types, as the service has them; for archive targets."`
+	Rules               []string `sep:";" placeholder:"RULES" help:"Rules of types, as the services have them; for archive targets. A new archive keeps their classes, an existing one has its own."`
 	OlderDeletesUnknown bool     `help:"Confirm that deletes older than the retention are unknown, and take rows that have expired nevertheless: into summaries, if the archive keeps these, and records that had expired when the retention became longer. What a forgotten delete hid comes back. Only --to archive:."`
 	Cached              bool     `help:"The HBase table is in use: what its cache (--redis, --kafka) knows goes through it."`
 
@@ -135,10 +135,16 @@ func verifyCommand(ctx context.Context, args []string, getenv func(string) strin
 
 // run copies the source to the target and reports.
 func (f *copyFlags) run(ctx context.Context, out io.Writer, target func(*opened) (backfill.Target, func(), error)) error {
+	report, err := f.report(ctx, out, target)
+	return f.verdict(report, err)
+}
+
+// report copies the source to the target, and prints and returns the report.
+func (f *copyFlags) report(ctx context.Context, out io.Writer, target func(*opened) (backfill.Target, func(), error)) (*backfill.Report, error) {
 	stores := &opened{ctx: ctx, flags: f}
 	c, closing, err := f.copy(stores, target)
 	if err != nil {
-		return errors.Join(err, stores.close())
+		return nil, errors.Join(err, stores.close())
 	}
 	done := progress(os.Stderr, c)
 	report, err := c.Run(ctx)
@@ -149,12 +155,14 @@ func (f *copyFlags) run(ctx context.Context, out io.Writer, target func(*opened)
 	if f.Report != "" {
 		err = errors.Join(err, writeReport(f.Report, &report))
 	}
-	return f.verdict(&report, err)
+	return &report, err
 }
 
 // verdict returns the error of a copy with its exit code.
 func (f *copyFlags) verdict(r *backfill.Report, err error) error {
 	switch {
+	case r == nil:
+		return err
 	case errors.Is(err, backfill.ErrRejects):
 		return &run.ExitError{Code: exitRejects, Err: err}
 	case err != nil && f.Checkpoint != "":
@@ -178,7 +186,7 @@ func (f *copyFlags) verdict(r *backfill.Report, err error) error {
 
 // copy returns the copy that the flags describe. The caller calls closing.
 func (f *copyFlags) copy(stores *opened, target func(*opened) (backfill.Target, func(), error)) (c *backfill.Copy, closing func(), err error) {
-	if err := stores.parseRules(); err != nil {
+	if err := stores.parseRules(false); err != nil {
 		return nil, nil, err
 	}
 	c = &backfill.Copy{Lanes: f.Parallel, Rate: f.Rate, P99: f.P99, Checkpoint: f.Checkpoint, Rejects: f.Rejects, MaxRejects: -1}

@@ -39,9 +39,12 @@ func (o *opened) close() error {
 	return errors.Join(errs...)
 }
 
-// parseRules parses the rules again for the next store, whose retention they take over. In the end they are those of the
-// target.
-func (o *opened) parseRules() (err error) {
+// parseRules parses the rules again for the next store, whose retention they take over. A source, and a target without
+// --rules, has the classes of its data. In the end the rules are those of the target.
+func (o *opened) parseRules(source bool) (err error) {
+	if o.rules = new(history.Rulebook); source || len(o.flags.Rules) == 0 {
+		return nil
+	}
 	if o.rules, err = history.ParseRules("", o.flags.Rules); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
@@ -58,7 +61,7 @@ func (o *opened) dir(path string, existing bool) (*pebble.DB, error) {
 			return nil, err
 		}
 	}
-	if err := o.parseRules(); err != nil {
+	if err := o.parseRules(existing); err != nil {
 		return nil, err
 	}
 	db, err := pebble.Open(path, pebble.Config{Rules: o.rules})
@@ -79,7 +82,7 @@ func (o *opened) table(name string, existing bool) (*hbase.Archive, error) {
 	if quorum == "" {
 		return nil, fmt.Errorf("want TABLE@ZOOKEEPER, such as history@127.0.0.1:2181, or a directory, got %q", name)
 	}
-	if err := o.parseRules(); err != nil {
+	if err := o.parseRules(existing); err != nil {
 		return nil, err
 	}
 	a, err := hbase.Open(o.ctx, hbase.Config{ZooKeeper: quorum, Table: table, Existing: existing, Rules: o.rules})
@@ -133,6 +136,9 @@ func (o *opened) fromStore(kind, where string) (backfill.Source, error) {
 			return allinone.ReadDead(where, use)
 		}}, hasStore(where)
 	case kind == "cache" && where == "":
+		if err := o.parseRules(true); err != nil {
+			return nil, err
+		}
 		cache, err := o.redis()
 		return &backfill.FromCache{Name: strings.Join(o.flags.Addrs, ","), Store: cache}, err
 	case kind == "cache":

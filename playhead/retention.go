@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -16,6 +19,7 @@ import (
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/playhead/backfill"
 )
 
 // retentionStore locates the data.
@@ -38,7 +42,7 @@ func (*retentionFlags) Help() string {
 
 type setRetentionFlags struct {
 	Retention string   `arg:"" help:"How long records shall live, such as 90d, 36h or forever."`
-	Rules     []string `sep:";" placeholder:"RULES" help:"The rules of the processes, for the lifetimes of their classes."`
+	Rules     []string `sep:";" placeholder:"RULES" help:"The rules of the processes, for the classes of types and their lifetimes; without them the classes stay."`
 	Yes       bool     `help:"Delete what is older than a shorter retention."`
 
 	retentionStore
@@ -46,7 +50,7 @@ type setRetentionFlags struct {
 
 // Help returns the introduction to --help.
 func (*setRetentionFlags) Help() string {
-	return `Changes how long the data keeps records. Stop all processes first, and start them again with the same --retention and --rules. ` +
+	return `Changes how long the data keeps records, and the classes of types that have no data. Stop all processes first, and start them again with the same --retention and --rules. ` +
 		`What has expired stays expired: a longer retention holds for what is still there, and for reports from then on. ` +
 		`A shorter one deletes what is older, and wants --yes. May be repeated, also after it was interrupted.`
 }
@@ -92,7 +96,13 @@ func (f *retentionStore) print(ctx context.Context, out io.Writer) error {
 func printRetention(out io.Writer, r history.Retention) {
 	fmt.Fprintln(out, lived("records", r.Life))
 	for _, name := range slices.Sorted(maps.Keys(r.Classes)) {
-		fmt.Fprintln(out, lived("records of the class "+name, r.Classes[name]))
+		var types []string
+		for _, typ := range slices.Sorted(maps.Keys(r.Types)) {
+			if r.Types[typ] == name {
+				types = append(types, strconv.FormatUint(uint64(typ), 10))
+			}
+		}
+		fmt.Fprintln(out, lived(fmt.Sprintf("records of the class %s, types %s,", name, cmp.Or(strings.Join(types, " and "), "none")), r.Classes[name]))
 	}
 }
 
@@ -109,6 +119,11 @@ func (f *setRetentionFlags) set(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if len(f.Rules) == 0 {
+		rules.Adopt()
+	} else if err := f.refuseMoved(ctx, rules); err != nil {
+		return err
+	}
 	if f.HBase != "" {
 		return f.setEngines(ctx, rules, out)
 	}
@@ -118,6 +133,55 @@ func (f *setRetentionFlags) set(ctx context.Context, out io.Writer) error {
 	}
 	printRetention(out, db.Retention())
 	return db.Close()
+}
+
+// refuseMoved fails if the rules move a type that has data to another class.
+func (f *setRetentionFlags) refuseMoved(ctx context.Context, rules *history.Rulebook) (err error) {
+	stores := &opened{ctx: ctx, flags: &copyFlags{Redis: f.Redis}}
+	defer func() { err = errors.Join(err, stores.close()) }()
+	var archive interface {
+		backfill.ArchiveReader
+		SummaryTTL(ctx context.Context) (int64, error)
+	}
+	name, sources := f.Data, backfill.Chain{}
+	if f.HBase == "" {
+		db, err := stores.dir(f.Data, true)
+		if err != nil {
+			return fmt.Errorf("--data: %w", err)
+		}
+		archive, sources = db.Archive(), append(sources, &backfill.FromCache{Store: db.Cache(), Dirty: true})
+	} else {
+		name = f.Table + "@" + f.HBase
+		if archive, err = stores.table(name, true); err != nil {
+			return err
+		}
+	}
+	was := stores.rules
+	if !rules.Moves(was.Retention()) {
+		return nil
+	}
+	refused := func(what string) error {
+		return fmt.Errorf("%s, and would not be where its class is: %s", what, history.CopyCommand(name))
+	}
+	if ttl, err := archive.SummaryTTL(ctx); err != nil || ttl > 0 {
+		return cmp.Or(err, refused("the data has summaries, which may have any type"))
+	}
+	if f.HBase != "" {
+		cache, err := stores.redis()
+		if err != nil {
+			return err
+		}
+		sources = append(sources, &backfill.FromCache{Store: cache})
+	}
+	for it, err := range append(sources, &backfill.FromArchive{Store: archive}).Items(ctx, "") {
+		if err != nil {
+			return err
+		}
+		if was.Home(it.Key) != rules.Home(it.Key) {
+			return refused(fmt.Sprintf("the type %d has data", it.Key.Object.Type))
+		}
+	}
+	return nil
 }
 
 // confirm refuses to delete records without --yes.

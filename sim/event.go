@@ -8,10 +8,6 @@ import (
 )
 
 func (w *World) event(d *dice) {
-	if w.traits.moves && d.one(20) {
-		w.moveTypes(d)
-		return
-	}
 	kind := d.n(17)
 	if w.shaky && d.one(3) {
 		kind = 12 + d.n(2)
@@ -116,18 +112,6 @@ func (w *World) leavePart(store int, uid string, d time.Duration) {
 	w.tracef("%-7s does not answer for %s until %s", storeNames[store], uid, moment(until.UnixMilli()))
 }
 
-// moveTypes moves types between classes and restarts all services.
-func (w *World) moveTypes(d *dice) {
-	w.classes, w.moved = d.n(len(classSets)), true
-	w.rules = w.rulebook()
-	w.cache.Rules = w.rules
-	w.tracef("classes are %q", classSets[w.classes])
-	for _, s := range w.services {
-		w.kill(s.process, "is stopped, to start with other classes")
-	}
-	w.gather()
-}
-
 // resetCache empties the cache or brings it back older. An abandoned write then never lands, because Playhead
 // promises nothing about writes from an earlier epoch. A write whose caller still waits may land.
 func (w *World) resetCache(d *dice) {
@@ -153,7 +137,7 @@ func (w *World) resetCache(d *dice) {
 			x.late = nil
 		}
 	}
-	w.oracle.lose(w.inArchive, w.remembers, w.remembersDelete)
+	w.oracle.lose(w.inArchive, w.remembers)
 	for _, c := range w.clients { // may contain unacknowledged records
 		c.backup = nil
 	}
@@ -180,15 +164,8 @@ func (w *World) remembers(number int, k history.Key, at time.Time) bool {
 	case k.IsUser():
 		return time.Since(at) < 9*time.Minute
 	}
-	return time.Since(at) < w.traits.retain-requestLimit || slices.ContainsFunc(w.namespacesOf(k.UID), s.holds(k.Object))
-}
-
-// remembersDelete is remembers for a delete. Tombstones in other namespaces are remembered longer than the one in
-// the object's own namespace, which is written first.
-func (w *World) remembersDelete(number int, k history.Key, at time.Time) bool {
-	s := w.living(number)
-	lacks := func(namespace string) bool { return !s.holds(k.Object)(namespace) }
-	return s != nil && (time.Since(at) < w.traits.retain-requestLimit || !slices.ContainsFunc(w.namespacesOf(k.UID), lacks))
+	_, _, held := s.held.Get(w.rules.Home(k))
+	return held || time.Since(at) < w.traits.retain-requestLimit
 }
 
 func (w *World) living(number int) *service {
@@ -198,14 +175,6 @@ func (w *World) living(number int) *service {
 		}
 	}
 	return nil
-}
-
-// holds returns a function that reports whether the service holds an object of a namespace.
-func (s *service) holds(o history.Object) func(namespace string) bool {
-	return func(namespace string) bool {
-		_, _, held := s.held.Get(history.Key{UID: namespace, Object: o})
-		return held
-	}
 }
 
 func (w *World) allCold() {

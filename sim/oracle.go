@@ -114,7 +114,7 @@ func (o *oracle) namesGone(a *attempt) bool {
 
 // lose notes that the cache may have lost everything since the last rest. Three things return by the next rest:
 // queued acknowledgements, archived records, and the memory of services that live until then.
-func (o *oracle) lose(archived func(history.Key) history.Entry, remembers, remembersDelete memory) {
+func (o *oracle) lose(archived func(history.Key) history.Entry, remembers memory) {
 	begun := o.now()
 	for uid, u := range o.users {
 		for obj, b := range u.keys {
@@ -137,7 +137,7 @@ func (o *oracle) lose(archived func(history.Key) history.Entry, remembers, remem
 			for _, k := range b.restored {
 				k.acked = 0
 			}
-			forget(b.deletes, o.rested, key, remembersDelete)
+			forget(b.deletes, o.rested, key, remembers)
 		}
 		forget(u.clears, o.rested, history.UserKey(uid), remembers)
 		if p := &u.pause; p.sure && p.open == 0 || p.promised {

@@ -116,7 +116,7 @@ func (w *World) startJob(i int) {
 	}
 	archiver, errArchiver := archive.New(c)
 	recoverer, errRecovery := recovery.New(recovery.Config{
-		Machine: machine, Archiver: archiver, Consumer: consumer{p.process}, Queue: consumer{p.process}, EpochEvery: w.traits.watch,
+		Machine: machine, Archiver: archiver, Consumer: consumer{p.process}, Queue: consumer{p.process}, Rules: w.rules, EpochEvery: w.traits.watch,
 	})
 	if err := errors.Join(errWorker, errArchiver, errRecovery); err != nil {
 		panic(err)

@@ -55,7 +55,7 @@ func newWorld(cfg Config) *World {
 		w.cold[w.uids[i]] = true
 		w.followers[w.uids[i]] = &follower{}
 	}
-	w.oracle = newOracle(w.uids, w.traits.classes)
+	w.oracle = newOracle(w.uids, w.traits.classes != nil)
 	if w.traits.counts {
 		w.counting = newCounting(w)
 		w.counting.revive()

@@ -1046,11 +1046,6 @@ func (s *sequence) act(a action, d *dice) {
 	if w.traits.older && d.one(4) {
 		w.snapshot = w.cache.Clone()
 	}
-	if w.traits.moves && d.one(10) {
-		w.moveTypes(d)
-		w.pass(w.traits.down)
-		w.revive()
-	}
 	switch a {
 	case reportNow, reportNext, reportLate, reportAgain:
 		s.report(c, a, d)

@@ -71,9 +71,9 @@ type traits struct {
 	sequences                 bool    // Sequences instead of storms.
 	between                   int     // Sequences between two rests.
 	compactions               bool    // The archive is HBase with segments.
-	classes                   bool    // Classes of types.
-	moves                     bool    // Types move between classes.
 	counts                    bool    // Records are counted.
+	// classes are the rules of classes of types.
+	classes []string
 }
 
 func (s *source) traits() traits {
@@ -113,11 +113,11 @@ func (s *source) traits() traits {
 		t.hold = [...]time.Duration{600 * time.Millisecond, 20 * time.Second}[d.n(2)]
 	}
 	t.compactions = d.one(4)
-	if t.classes = d.one(3); t.classes {
-		t.moves = d.one(2)
+	if d.one(3) {
+		t.classes = classSets[d.n(len(classSets))]
 	}
 	if t.counts = d.one(4); t.counts {
-		t.loses, t.moves = false, false // it is not exact after either
+		t.loses = false // it is not exact after that
 	}
 	return t
 }
@@ -145,9 +145,7 @@ type World struct {
 
 	followers map[string]*follower
 
-	rules   *history.Rulebook // rules for processes that start
-	classes int               // current set of classes
-	moved   bool              // types have moved between classes
+	rules *history.Rulebook // rules of all processes
 
 	cacheClock clock
 	epochs     atomic.Int64 // epoch of the cache

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -172,15 +173,18 @@ func TestMovedType(t *testing.T) {
 	columns, old, next := "user=1,object=2,time=3:s,played=4:s,type=5", "archive:"+name+"@"+e.HBase, "archive:"+name+"_next@"+e.HBase
 	rules := "previews: types=7,8 keep=14d list=200"
 	p.run(t, "copy", path, "--map", columns, "--to", old)
+	book, err := history.ParseRules("", []string{rules})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hbase.Open(t.Context(), hbase.Config{ZooKeeper: e.HBase, Table: name, Existing: true, Rules: book}); !errors.Is(err, history.ErrRetention) || !strings.Contains(err.Error(), "playhead replay copy --from "+old+" ") {
+		t.Errorf("a process with the rules: got %v, want it refused with the command", err)
+	}
 	p.run(t, "copy", "--from", old, "--to", next, "--rules", rules)
 	for _, from := range [][]string{{path, "--map", columns}, {"--from", old}} {
 		if out := p.run(t, append(append([]string{"verify"}, from...), "--to", next, "--rules", rules)...); !strings.Contains(out, "  equal      2000\n") {
 			t.Errorf("verify %v: %s, want all 2000 rows", from, out)
 		}
-	}
-	book, err := history.ParseRules("", []string{rules})
-	if err != nil {
-		t.Fatal(err)
 	}
 	a, err := hbase.Open(t.Context(), hbase.Config{ZooKeeper: e.HBase, Table: name + "_next", Existing: true, Rules: book})
 	if err != nil {

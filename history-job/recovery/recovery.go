@@ -34,6 +34,8 @@ type Config struct {
 	// Queue is read again in each epoch. It returns queued contents from two sweep ages before the oldest
 	// unarchived change. Leave it nil if the queue is only as durable as the cache.
 	Queue Rereader
+	// Rules are those of the services. Contents in another class than that of their type go there.
+	Rules *history.Rulebook
 	// EpochEvery is the interval between reads of the epoch (default 1 s).
 	EpochEvery time.Duration
 }

@@ -31,7 +31,8 @@ func (r *Recovery) restore(ctx context.Context, all []history.Announcement) (key
 			keys = append(keys, a.Key)
 			continue
 		}
-		g.contents[a.Key] = history.Merge(g.contents[a.Key], a.Record)
+		k := r.cfg.Rules.Home(a.Key) // its type may have moved to another class since
+		g.contents[k] = history.Merge(g.contents[k], a.Record)
 	}
 	for len(g.contents) > 0 {
 		if err := r.writeLost(ctx, &g); err != nil {

@@ -19,9 +19,6 @@ type Held struct {
 	Cleared map[uint32]int64
 	// Cold means that the user's clear marks had not yet been read from the archive.
 	Cold bool
-	// Moved means that the archive may have an older part of the record, from before its type moved to another
-	// class.
-	Moved bool
 	// From is the record that this one was made from and contains. Only [Aggregator.Put] reads it.
 	From *history.Record
 	// Concurrent merges the records that other requests wrote between From and Record; usually nil. Record contains

@@ -66,16 +66,12 @@ func (r *Reader) changes(ctx context.Context, uid string, since token, limit int
 	if err != nil {
 		return nil, err
 	}
-	shown, err := r.foldNamespaces(ctx, keys, entries)
-	if err != nil {
-		return nil, err
-	}
 	resp := &historyv1.ChangesResponse{Settings: Settings(entries[0].User.Pause)}
 	for i, k := range keys[1:] {
 		if !clean[i+1] {
 			since.changesOn(log.Entries[i].Place)
 		}
-		e := shown[i+1]
+		e := entries[i+1]
 		e.User.MergeCleared(cleared)
 		if slices.ContainsFunc(log.Entries[i+1:], func(e history.LogEntry) bool { return e.Object == k.Object }) {
 			continue // a later entry has the same object
@@ -181,7 +177,7 @@ func (r *Reader) allChanges(ctx context.Context, uid string, since tokens, limit
 			break
 		}
 		all.Items = append(all.Items, one.GetItems()...)
-		all.Removed = append(slices.DeleteFunc(all.Removed, func(o *historyv1.Object) bool { return tells(one, o) }), one.GetRemoved()...)
+		all.Removed = append(all.Removed, one.GetRemoved()...)
 		limit = max(limit-len(one.GetItems())-len(one.GetRemoved()), 0)
 		if since.each[n], err = decodeToken(one.GetToken()); err != nil {
 			return nil, err
@@ -196,12 +192,6 @@ func (r *Reader) allChanges(ctx context.Context, uid string, since tokens, limit
 	}
 	all.Token = since.encode()
 	return all, nil
-}
-
-// tells reports whether a response contains an object, as an item or as removed.
-func tells(resp *historyv1.ChangesResponse, o *historyv1.Object) bool {
-	is := func(p *historyv1.Object) bool { return p.GetId() == o.GetId() && p.GetType() == o.GetType() }
-	return slices.ContainsFunc(resp.GetRemoved(), is) || slices.ContainsFunc(resp.GetItems(), func(it *historyv1.Item) bool { return is(it.GetObject()) })
 }
 
 // resyncAll returns a resync response with a token for all namespaces.

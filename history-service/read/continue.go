@@ -66,12 +66,9 @@ func (r *Reader) continued(ctx context.Context, req *historyv1.ContinueRequest, 
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	p := readerPage{items: slices.Concat(found...)}
-	slices.SortFunc(p.items, history.NewestFirst)
-	if err := r.dropHidden(ctx, req.GetUid(), &owner, &p); err != nil {
-		return err
-	}
-	list.fill(p.items)
+	items := slices.Concat(found...)
+	slices.SortFunc(items, history.NewestFirst)
+	list.fill(r.visible(items, &owner))
 	return nil
 }
 

@@ -236,7 +236,6 @@ func (r *Reader) searchOn(ctx context.Context, uid string, q history.Query, word
 		p.once = found.once && all == 0
 		all += searched.Load()
 		p.more, p.end = found.more, found.end
-		found.items = slices.DeleteFunc(found.items, func(it history.Item) bool { return !has(it, words) }) // again, after folding other namespaces
 		if n := limit - len(p.items); len(found.items) > n {
 			found.items, p.more = found.items[:n], true
 			p.end = endOf(found.items)
@@ -260,18 +259,13 @@ func nameOf(words []string) int64 {
 	return int64(xxhash.Sum64String(strings.Join(words, " ")) >> 16) //nolint:gosec // of 48 bits
 }
 
-// searchPart searches the records of a query and returns the number searched. While types are moving, another
-// namespace may have metadata that is missing here. All records then match here and are filtered after folding.
+// searchPart searches the records of a query and returns the number searched.
 func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, words []string) (p readerPage, searched int, err error) {
 	listed, err := r.cfg.Cache.List(ctx, uid, q)
 	if err != nil {
 		return p, 0, err
 	}
-	moving := r.cfg.Rules.Moving(r.nowMS())
-	found := func(it history.Item) bool {
-		return has(it, words) || moving && it.Record != nil
-	}
-	match := func(it history.Item) bool { return view.Incomplete(it.Record) || found(it) }
+	match := func(it history.Item) bool { return view.Incomplete(it.Record) || has(it, words) }
 	s := interval{reader: r, uid: uid, query: q, listed: listed, match: match}
 	p.once = true
 	if r.sure(listed, q) {
@@ -283,7 +277,7 @@ func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, wo
 		err = s.read(ctx)
 		p.items, p.more, p.end = s.items, s.cached || s.archived, s.end
 	}
-	p.items = slices.DeleteFunc(p.items, func(it history.Item) bool { return !found(it) }) // again, after completing
+	p.items = slices.DeleteFunc(p.items, func(it history.Item) bool { return !has(it, words) }) // again, after completing
 	return p, s.looked, err
 }
 

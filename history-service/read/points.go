@@ -33,7 +33,6 @@ func (r *Reader) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	if err != nil {
 		return nil, fmt.Errorf("points: %w", err)
 	}
-	r.foldMoved(ctx, keys, entries)
 	if req.GetBrief() {
 		return r.briefly(keys, entries, past), nil
 	}
@@ -60,36 +59,6 @@ func (r *Reader) point(ctx context.Context, keys []history.Key) ([]history.Entry
 		}
 	}
 	return entries, r.complete(ctx, keys, entries, false)
-}
-
-// foldMoved merges in the archived records of all namespaces while types are moving. If the archive is late, the
-// records are served incomplete.
-func (r *Reader) foldMoved(ctx context.Context, keys []history.Key, entries []history.Entry) {
-	if !r.cfg.Rules.Moving(r.nowMS()) {
-		return
-	}
-	var asked []history.Key
-	var into []*history.Entry
-	for i := range entries {
-		if entries[i].Record != nil {
-			asked, into = append(asked, keys[i]), append(into, &entries[i])
-		}
-	}
-	if len(asked) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, ArchivePatience)
-	defer cancel()
-	all, err := r.byNamespace(ctx, asked, r.fromBoth)
-	for n, e := range into {
-		if err == nil {
-			*e = all[n]
-			continue
-		}
-		partial := *e.Record
-		partial.Partial, partial.Revision = true, 0 // its archived revision says nothing about other namespaces
-		e.Record = &partial
-	}
 }
 
 func points(req *historyv1.PointsRequest) ([]history.Key, error) {

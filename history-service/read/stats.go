@@ -37,7 +37,7 @@ func (r *Reader) sum(ctx context.Context, req *historyv1.StatsRequest) (*history
 	if err != nil {
 		return nil, fmt.Errorf("stats: %w", err)
 	}
-	sum := s.Result(r.nowMS())
+	sum := s.Result(r.cfg.Now().UnixMilli())
 	if cfg.By == stats.Object {
 		sum.Buckets = sum.Buckets[:min(len(sum.Buckets), cmp.Or(int(req.GetLimit()), defaultPage))]
 	}

@@ -32,10 +32,10 @@ func (r *Reader) summaries(ctx context.Context, uid string, q history.Query, bor
 	return found, nil
 }
 
-// summaryPage reads the user's namespaces with summaries concurrently, including former ones: types may have moved
-// years ago. The merged page stops at the earliest page end.
+// summaryPage reads the namespaces with summaries of the query concurrently. The merged page stops at the earliest page
+// end.
 func (r *Reader) summaryPage(ctx context.Context, uid string, q history.Query) (all history.SummaryPage, err error) {
-	namespaces := slices.DeleteFunc(r.cfg.Rules.Namespaces(uid), func(s string) bool { return !r.cfg.Rules.Summarized(s) })
+	namespaces := slices.DeleteFunc(r.namespaces(uid, q.Type), func(s string) bool { return !r.cfg.Rules.Summarized(s) })
 	pages := make([]history.SummaryPage, len(namespaces))
 	g, asking := errgroup.WithContext(ctx)
 	for i, namespace := range namespaces {
@@ -89,7 +89,7 @@ func (r *Reader) withoutRecord(ctx context.Context, uid string, page history.Sum
 			gone = max(gone, e.Record.RemovedAt)
 		}
 		s, left := page.Items[i].After(gone)
-		if left && (e.Record == nil || e.Record.Version.Time() < border) && r.cfg.Rules.TTL(o.Type) == r.cfg.Rules.Retention().Keep {
+		if left && (e.Record == nil || e.Record.Version.Time() < border) {
 			shown = append(shown, s)
 		}
 	}

@@ -442,192 +442,6 @@ func TestClassUnknown(t *testing.T) {
 	wantNames(t, "with it", all(t, s, "bob/0", 9), "2_7")
 }
 
-// TestClassMoved moves a type into a class, into another one and out again. While the rules say when types moved,
-// every object appears once, with its full state, in pages, points and sessions.
-func TestClassMoved(t *testing.T) {
-	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
-	h := houseOf(t, pebble.Config{Alone: true})
-	with := func(texts ...string) *rpc.Server {
-		return h.service(t, func(c *rpc.Config) { c.Rules = rulesOf(t, append(texts, moved)...) })
-	}
-	plain := with()
-	apply(t, plain, typed("ann/1_7", finish, 60_000, 100), typed("ann/2_7", stop, 50_000, 20), typed("ann/3_7", stop, 40_000, 30), typed("ann/4_1", stop, 30_000, 40), typed("ann/5_7", stop, 20_000, 50))
-	archives(t, h)
-	a := with("a: types=7", "b: types=none")
-	wantNames(t, "moved in", all(t, a, "ann/0", 1), "5_7", "4_1", "3_7", "2_7", "1_7")
-	wantNames(t, "moved in, of the type", all(t, a, "ann/7", 1), "5_7", "3_7", "2_7", "1_7")
-	again := typed("ann/1_7", stop, 10_000, 10)
-	again.Session = "s2"
-	apply(t, a, again)
-	if p := pointOf(t, a, "ann/1_7"); p.GetPlays() != 1 || p.GetPositionMs() != 10_000 {
-		t.Errorf("watched again: got %v", p)
-	}
-	if _, err := a.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "3", Type: 7}}}); err != nil {
-		t.Fatal(err)
-	}
-	tag := pointOf(t, a, "ann/2_7").GetEtag()
-	known := typed("ann/2_7", stop, 5000, 25)
-	known.IfMatch = tag
-	wantStatuses(t, "a device that knows the record", apply(t, a, known), historyv1.Status_STATUS_STORED)
-	want := []string{"2_7", "1_7", "5_7", "4_1"}
-	wantNames(t, "touched", all(t, a, "ann/0", 1), want...)
-	archives(t, h)
-	for what, s := range map[string]*rpc.Server{
-		"another class": with("a: types=none", "b: types=7"), "out": with("a: types=none", "b: types=none"),
-	} {
-		for _, limit := range []uint32{1, 2, 3, 9} {
-			wantNames(t, what, all(t, s, "ann/0", limit), want...)
-			wantNames(t, what+", of the type", all(t, s, "ann/7", limit), "2_7", "1_7", "5_7")
-		}
-		if p := pointOf(t, s, "ann/1_7"); p.GetPlays() != 1 || p.GetPositionMs() != 10_000 {
-			t.Errorf("%s: got %v", what, p)
-		}
-		v, err := s.Viewings(t.Context(), &historyv1.ViewingsRequest{Uid: "ann", Object: &historyv1.Object{Id: "1", Type: 7}})
-		if err != nil || len(v.GetSessions()) != 2 {
-			t.Errorf("%s: viewings %v, %v; want two", what, v, err)
-		}
-	}
-	wantNames(t, "a class that vanished", all(t, with(), "ann/0", 9), "5_7", "4_1", "2_7", "1_7")
-	for _, gone := range []*rpc.Server{with(), with("a: types=7", "b: types=none")} {
-		if slices.ContainsFunc(all(t, gone, "ann/0", 9), func(n string) bool { return n == "3_7" }) {
-			t.Error("what was deleted is back")
-		}
-	}
-}
-
-// TestClassMovedAndImported: an import puts a moved type's record into its current class, whether it is still in
-// the old one or restored after a clear.
-func TestClassMovedAndImported(t *testing.T) {
-	for name, want := range map[string]historyv1.Status{"still there": unchanged, "restored": stored} {
-		t.Run(name, func(t *testing.T) {
-			h := houseOf(t, pebble.Config{Alone: true})
-			apply(t, h.service(t), typed("ann/1_7", stop, 60_000, 20))
-			archives(t, h)
-			rules := func(c *rpc.Config) {
-				c.Rules = rulesOf(t, "a: types=7", "moved="+time.UnixMilli(start).UTC().Format(time.DateOnly))
-			}
-			s := h.service(t, rules)
-			backup := export(t, s, "ann")
-			if want == stored {
-				if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
-					t.Fatal(err)
-				}
-				h.clock.Add(10_000)
-			}
-			wantCounts(t, "import", imports(t, s, restored("ann", backup...)), counts{want: 1})
-			key := history.Key{UID: history.NamespaceUID("ann", "a"), Object: history.Object{ID: "1", Type: 7}}
-			if e := h.db.Cache().Load(t.Context(), []history.Key{key})[0]; e.Record == nil || e.Record.Position != 20_000 {
-				t.Errorf("the class has %+v", e.Record)
-			}
-			wantNames(t, "of the type", all(t, h.service(t, func(c *rpc.Config) { c.Rules = rulesOf(t, "a: types=7") }), "ann/7", 1), "1_7")
-		})
-	}
-}
-
-// TestClassMovedAndExpired: a record of a type moved out of a class expires with the class's TTL, for points as for
-// pages.
-func TestClassMovedAndExpired(t *testing.T) {
-	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
-	h := houseOf(t, pebble.Config{Alone: true})
-	with := func(class string) *rpc.Server {
-		return h.service(t, func(c *rpc.Config) { c.Rules = rulesOf(t, class, moved) })
-	}
-	apply(t, with("a: types=7 keep=2m"), typed("ann/1_7", stop, 60_000, 20))
-	s := with("a: types=none keep=2m")
-	wantNames(t, "moved out", all(t, s, "ann/0", 9), "1_7")
-	if p := pointOf(t, s, "ann/1_7"); p.GetPositionMs() != 20_000 {
-		t.Errorf("moved out: got the point %v", p)
-	}
-	h.clock.Store(start + 60_000)
-	wantNames(t, "ended", all(t, s, "ann/0", 9))
-	if p := pointOf(t, s, "ann/1_7"); p.GetObject() != nil {
-		t.Errorf("ended: got the point %v", p)
-	}
-}
-
-// TestClassMovedAndTrimmed: an object is played after its type moved, while its old record is only in the archive.
-// A point has both and fails without the archive; the answer to a report is incomplete.
-func TestClassMovedAndTrimmed(t *testing.T) {
-	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
-	h := houseOf(t, pebble.Config{Keep: 1, Alone: true})
-	apply(t, h.service(t), typed("ann/1_7", finish, 60_000, 100), typed("ann/2_7", stop, 50_000, 20), typed("ann/3_7", stop, 40_000, 20))
-	archives(t, h)
-	a := &gone{Archive: h.db.Archive()}
-	s := h.service(t, func(c *rpc.Config) { c.Archive, c.Rules, c.Keep = a, rulesOf(t, "a: types=7", moved), 1 })
-	all(t, s, "ann/0", 9) // warms up all namespaces
-	again := typed("ann/1_7", stop, 10_000, 10)
-	again.Session = "s2"
-	resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{again}, ReturnRecords: true})
-	if err != nil || !resp.GetRecords()[0].GetIncomplete() {
-		t.Errorf("got %v, %v; want an incomplete record", resp, err)
-	}
-	if p := pointOf(t, s, "ann/1_7"); p.GetPlays() != 1 || p.GetPositionMs() != 10_000 || p.GetIncomplete() {
-		t.Errorf("got %v, want what both namespaces have", p)
-	}
-	a.down.Store(true)
-	req := &historyv1.PointsRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "1", Type: 7}}}
-	_, err = s.Points(t.Context(), req)
-	wantCode(t, "a point without the archive", err, codes.Unavailable)
-	archives(t, h)
-	_, err = s.Points(t.Context(), req)
-	wantCode(t, "a point, archived, without the archive", err, codes.Unavailable)
-}
-
-// TestClassMovedAndSearched: a search uses the merged metadata if two namespaces have different titles.
-func TestClassMovedAndSearched(t *testing.T) {
-	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
-	h := houseOf(t, pebble.Config{Keep: 1, Alone: true})
-	titled := func(id, title string, ago int64) *historyv1.Heartbeat {
-		hb := typed("ann/"+id+"_7", stop, ago, 20)
-		hb.Meta = map[string]string{"title": title}
-		return hb
-	}
-	apply(t, h.service(t), titled("1", "Low Tide", 60_000), titled("2", "Harbour", 50_000), titled("3", "Fog", 40_000))
-	archives(t, h)
-	s := h.service(t, func(c *rpc.Config) { c.Rules, c.Keep = rulesOf(t, "a: types=7", moved), 1 })
-	all(t, s, "ann/0", 9) // warms up all namespaces
-	untitled, late := typed("ann/1_7", stop, 10_000, 10), titled("3", "Mist", 30_000)
-	latest := typed("ann/3_7", stop, 20_000, 10)
-	for _, hb := range []*historyv1.Heartbeat{untitled, titled("2", "Pier", 45_000), latest, late} {
-		apply(t, s, hb)
-	}
-	for _, when := range []string{"held", "archived"} {
-		for text, want := range map[string]string{"tide": "1", "harbour": "", "pier": "2", "fog": "", "mist": "3"} {
-			if got := strings.Join(search(t, s, &historyv1.SearchRequest{Text: text}), " "); got != want {
-				t.Errorf("%s: %q: got %q, want %q", when, text, got, want)
-			}
-		}
-		archives(t, h)
-	}
-	// A report earlier than the latest one, with another title.
-	h = houseOf(t, pebble.Config{Alone: true})
-	old := typed("ann/1_7", stop, 10_000, 10)
-	apply(t, h.service(t), titled("1", "Low Tide", 60_000), old)
-	s = h.service(t, func(c *rpc.Config) { c.Rules = rulesOf(t, "a: types=7", moved) })
-	apply(t, s, titled("1", "Pier", 30_000))
-	for text, want := range map[string]string{"tide": "", "pier": "1"} {
-		if got := strings.Join(search(t, s, &historyv1.SearchRequest{Text: text}), " "); got != want {
-			t.Errorf("a late title: %q: got %q, want %q", text, got, want)
-		}
-	}
-}
-
-// TestClassMovedAfterADelete: a report from before a delete arrives after the type moved to a new class.
-func TestClassMovedAfterADelete(t *testing.T) {
-	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
-	h := houseOf(t, pebble.Config{Alone: true})
-	plain := h.service(t)
-	apply(t, plain, typed("ann/1_7", stop, 60_000, 100))
-	if _, err := plain.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "1", Type: 7}}}); err != nil {
-		t.Fatal(err)
-	}
-	s := h.service(t, func(c *rpc.Config) { c.Rules = rulesOf(t, "a: types=7", moved) })
-	resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{typed("ann/1_7", stop, 50_000, 20)}, ReturnRecords: true})
-	if err != nil || resp.GetRecords()[0].GetObject() != nil {
-		t.Errorf("got %v, %v; want no record", resp, err)
-	}
-}
-
 // pointOf reads the point of "user/id_type".
 func pointOf(t testing.TB, s *rpc.Server, key string) *historyv1.Item {
 	t.Helper()
@@ -685,11 +499,10 @@ func TestClassImport(t *testing.T) {
 	wantNames(t, "imported, of a type", all(t, s, "bob/7", 2), "2_7")
 }
 
-// TestClassChangesAfterDeletes: an app that follows the changes matches the history across classes, with and
-// without moving types. A delete leaves tombstones in every namespace; a later report brings the object back.
+// TestClassChangesAfterDeletes: an app that follows the changes matches the history across classes. A later report
+// brings a deleted object back.
 func TestClassChangesAfterDeletes(t *testing.T) {
-	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
-	for _, texts := range [][]string{{"a: types=2,3 keep=30d", "b: types=4"}, {"a: types=2,3", "b: types=4", moved}} {
+	for _, texts := range [][]string{{"a: types=2,3 keep=30d", "b: types=4"}, {"a: types=2,3", "b: types=4"}} {
 		h, rules := classHouse(t, 100, texts...)
 		a := &app{T: t, s: h.service(t, rules)}
 		act := func() {
@@ -911,77 +724,6 @@ func TestClassTokens(t *testing.T) {
 	token(with, strings.Replace(of, "previews", "others", 1), true)
 }
 
-// TestClassMoves is a model of pages while types are moving. Services with different rules take reports and deletes
-// of the same objects; each shows every object once, in order.
-func TestClassMoves(t *testing.T) {
-	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
-	rapid.Check(t, func(rt *rapid.T) {
-		h := houseOf(t, pebble.Config{Keep: 4, Alone: true})
-		var all []*rpc.Server
-		for _, texts := range [][]string{{"a: types=none", "b: types=none"}, {"a: types=2", "b: types=3"}, {"a: types=3", "b: types=2"}} {
-			all = append(all, h.service(t, func(c *rpc.Config) { c.Rules, c.Keep = rulesOf(t, append(texts, moved)...), 4 }))
-		}
-		one := func() *rpc.Server { return rapid.SampledFrom(all).Draw(rt, "service") }
-		shown, plays := map[string]int64{}, map[string]uint64{}
-		for n := range rapid.IntRange(0, 40).Draw(rt, "steps") {
-			typ, id := rapid.Uint32Range(1, 3).Draw(rt, "type"), strconv.Itoa(rapid.IntRange(1, 6).Draw(rt, "id"))
-			name, at := fmt.Sprintf("%s_%d", id, typ), start-1000+int64(n/3)
-			switch rapid.IntRange(0, 7).Draw(rt, "step") {
-			case 0:
-				if _, err := one().Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: id, Type: typ}}, AtMs: at}); err != nil {
-					rt.Fatal(err)
-				}
-				if shown[name] <= at {
-					delete(shown, name)
-					delete(plays, name)
-				}
-			case 1:
-				archives(t, h)
-			default:
-				hb := typed("ann/"+name, finish, start-at, 100)
-				hb.Session = "s" + strconv.Itoa(n)
-				if st := apply(t, one(), hb)[0]; st == historyv1.Status_STATUS_STORED {
-					shown[name] = at
-					plays[name]++
-				}
-			}
-		}
-		for n, s := range all {
-			for _, typ := range []uint32{0, 2} {
-				req := &historyv1.ListRequest{Uid: "ann", Type: typ, Limit: rapid.Uint32Range(1, 5).Draw(rt, "limit")}
-				got := map[string]int64{}
-				for last := int64(1 << 62); ; {
-					resp, err := s.List(t.Context(), req)
-					if err != nil {
-						rt.Fatal(err)
-					}
-					for _, it := range resp.GetItems() {
-						o := name(it.GetObject())
-						if _, twice := got[o]; twice || it.GetEventTimeMs() > last || it.GetPlays() != plays[o] {
-							rt.Errorf("service %d: %s twice %v, at %d after %d, %d plays of %d", n, o, twice, it.GetEventTimeMs(), last, it.GetPlays(), plays[o])
-						}
-						got[o], last = it.GetEventTimeMs(), it.GetEventTimeMs()
-					}
-					if req.Cursor = resp.GetCursor(); !resp.GetHasMore() {
-						break
-					}
-				}
-				for o, at := range shown {
-					if typ == 0 || strings.HasSuffix(o, "_2") {
-						if got[o] != at {
-							rt.Errorf("service %d: %s at %d, want %d", n, o, got[o], at)
-						}
-						delete(got, o)
-					}
-				}
-				if len(got) > 0 {
-					rt.Errorf("service %d shows %v, which is not to be seen", n, got)
-				}
-			}
-		}
-	})
-}
-
 // TestClassSummaries: expired records of a class appear as summaries with the others, in one order. Records,
 // deletes and clears of their objects hide them. A class with a shorter TTL has no summaries.
 func TestClassSummaries(t *testing.T) {
@@ -1003,7 +745,6 @@ func TestClassSummaries(t *testing.T) {
 		ended("", fmt.Sprint("plain", i), 1, 85*24+3*i)
 		ended("a", fmt.Sprint("a", i), 2+uint32(i%2), 85*24+1+3*i)
 		ended("short", fmt.Sprint("short", i), 4, 85*24+2+3*i)
-		ended("", fmt.Sprint("moved", i), 4, 85*24+2+3*i) // from before the class
 	}
 	summarizes(false)
 	h.clock.Add(10 * dayMs)
@@ -1089,30 +830,5 @@ func TestClassSummariesErased(t *testing.T) {
 	}
 	if n := heldBy(t, h, history.NamespaceUID("anna", "gone")); n != 1 {
 		t.Errorf("another user, whose id begins like this one, has %d summaries", n)
-	}
-}
-
-// TestClassSummariesMoved: long after a type moved, old summaries appear in pages of all types and of the type. An
-// object played in both namespaces has one from each.
-func TestClassSummariesMoved(t *testing.T) {
-	rules := rulesOf(t, "a: types=2")
-	h := houseOf(t, pebble.Config{Rules: rules, Summary: 43800 * time.Hour})
-	s := h.service(t, func(c *rpc.Config) { c.Rules, c.Summaries = rules, h.db.Archive() })
-	for i, namespace := range rules.Namespaces("ann") {
-		for n, id := range []string{"both", fmt.Sprint("only", i)} {
-			h.archivedOf(t, namespace, history.Object{ID: id, Type: 2}, 85*24-int64(2*i+n))
-		}
-		if err := h.db.Archive().Summarize(t.Context(), namespace, false); err != nil {
-			t.Fatal(err)
-		}
-	}
-	h.clock.Add(200 * dayMs)
-	for _, typ := range []uint32{0, 2} {
-		for limit := uint32(1); limit < 6; limit++ {
-			got, n := stitched(t, s, &historyv1.ListRequest{Uid: "ann", Type: typ, Limit: limit}, func() {})
-			if want := []string{"only1", "both", "only0", "both"}; !slices.Equal(got, want) || n != 4 {
-				t.Errorf("type %d, pages of %d: %v, want %v", typ, limit, got, want)
-			}
-		}
 	}
 }

@@ -3,7 +3,6 @@ package rpc_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
@@ -142,30 +141,6 @@ func TestReclaimOfAClearThatADeleteReliesOn(t *testing.T) {
 	}
 }
 
-// TestReclaimOfAClearOfAnotherNamespace: the same after the object's type moved to a class. The delete relies on
-// the clear in the old namespace.
-func TestReclaimOfAClearOfAnotherNamespace(t *testing.T) {
-	h, classes := classHouse(t, 0, "a: types=1")
-	cache := &reborn{h.db.Cache()}
-	s := h.service(t, classes, func(c *rpc.Config) { c.Cache = cache })
-	apply(t, h.service(t), beat("u/old", historyv1.Kind_KIND_PROGRESS, 2000, 10))
-	if _, err := h.db.Cache().Clear(t.Context(), "u", history.Clear{Until: start - 1000}); err != nil {
-		t.Fatal(err)
-	}
-	req := &historyv1.DeleteRequest{Uid: "u", Objects: []*historyv1.Object{{Id: "old", Type: 1}}, AtMs: start - 1500}
-	if _, err := s.Delete(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
-	older := h.older(t).Cache()
-	cache.Cache = older
-	if err := s.Reclaim(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if e := older.Load(t.Context(), []history.Key{history.UserKey("u")})[0]; e.User.ClearedAt(1) < start-1500 {
-		t.Errorf("the user's history is cleared up to %d, want what the delete relied on", e.User.ClearedAt(1))
-	}
-}
-
 // TestReclaimOfWhatWasCopied: a report copies an unacknowledged clear and pause to its class's namespace. The cache
 // restarts without them, and gets them back in both namespaces.
 func TestReclaimOfWhatWasCopied(t *testing.T) {
@@ -211,38 +186,6 @@ func TestReclaimOfAnErasedClass(t *testing.T) {
 	}
 	if e := older.Load(t.Context(), []history.Key{history.UserKey(history.NamespaceUID("u", "gone"))})[0]; e.User.ClearedAt(9) < resp.GetUntilMs() {
 		t.Errorf("the class is cleared up to %d, want %d", e.User.ClearedAt(9), resp.GetUntilMs())
-	}
-}
-
-// TestReclaimOfAMovedType: an object is played after its type moved, while its old record is only in the archive.
-// Answers stay incomplete after the record is restored to a cache that lost it.
-func TestReclaimOfAMovedType(t *testing.T) {
-	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
-	h, empty := houseOf(t, pebble.Config{Keep: 1, Alone: true}), houseOf(t, pebble.Config{Keep: 1, Alone: true})
-	apply(t, h.service(t), typed("ann/1_7", finish, 60_000, 100), typed("ann/2_7", stop, 50_000, 20))
-	archives(t, h)
-	cache := &reborn{h.db.Cache()}
-	s := h.idle(t, func(c *rpc.Config) { c.Cache, c.Rules, c.Keep = cache, rulesOf(t, "a: types=7", moved), 1 })
-	stop := running(t, s)
-	defer func() { stop() }()
-	all(t, s, "ann/0", 9) // warms up all namespaces
-	for i, when := range []string{"first", "held", "brought back"} {
-		again := typed("ann/1_7", progress, int64(10_000-i), int64(10+i))
-		again.Session = "s2"
-		resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{again}, ReturnRecords: true})
-		if err != nil || !resp.GetRecords()[0].GetIncomplete() {
-			t.Errorf("%s: got %v, %v; want an incomplete record", when, resp, err)
-		}
-		if i == 1 {
-			stop() // no warm-up during the switch
-			cache.Cache = empty.db.Cache()
-			stop = running(t, s)
-			if err := s.Reclaim(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			all(t, s, "ann/0", 9)
-			archives(t, empty)
-		}
 	}
 }
 

@@ -114,24 +114,3 @@ func TestWebhookOfAMarkOnceMore(t *testing.T) {
 		t.Errorf("told as well: %q", <-told)
 	}
 }
-
-// TestWebhookOfMovedTypes: an object known before its type moved causes no started event, but its delete causes an
-// event.
-func TestWebhookOfMovedTypes(t *testing.T) {
-	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
-	h := newHouse(t)
-	apply(t, h.service(t), typed("ann/1_7", finish, 60_000, 100), typed("ann/2_7", stop, 50_000, 20))
-	told, telling := webhooked(t)
-	s := h.service(t, telling, func(c *rpc.Config) { c.Rules = rulesOf(t, "previews: types=7", moved) })
-	again := typed("ann/1_7", stop, 10_000, 10)
-	again.Session = "s2"
-	apply(t, s, again)
-	if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "2", Type: 7}}}); err != nil {
-		t.Fatal(err)
-	}
-	apply(t, s, typed("ann/3_7", stop, 1000, 10))
-	told.want(t, "of moved types", "removed 2 of ann at 2026-09-21T14:13:20.000Z", "started 3 of ann at 2026-09-21T14:13:19.000Z")
-	if len(told) > 0 {
-		t.Errorf("told as well: %q", <-told)
-	}
-}

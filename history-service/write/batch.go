@@ -40,10 +40,9 @@ type group struct {
 
 	base       *history.Record // record in the cache.
 	archived   *history.Record // record in the archive, if fetched.
-	older      *history.Record // folded in as well: the held record after a conflict, or records of other namespaces.
+	older      *history.Record // folded in as well: the held record after a conflict.
 	user       history.User
 	cold       bool            // the archive may have clear marks that the cache lacks.
-	moved      bool            // the archive may have more of the record in other namespaces.
 	next       *history.Record // base and events, nil if empty.
 	beginsHold bool            // see history.Write.BeginsHold.
 	done       bool            // stored, failed, or nothing to store.

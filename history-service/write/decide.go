@@ -47,46 +47,20 @@ func (w *Writer) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 func (w *Writer) delete(ctx context.Context, reports []report.Report) (int, error) {
 	ctx, cancel := w.bounded(ctx)
 	defer cancel()
-	seen := make(map[history.Object]bool)
-	for _, b := range w.deletions(reports) {
-		w.carryOut(ctx, b)
-		if b.namespace == "" {
-			w.tellBackend(b)
+	b := &batch{reports: reports}
+	w.carryOut(ctx, b)
+	w.tellBackend(b)
+	n := 0
+	for _, g := range b.groups {
+		if err := g.deleted(); err != nil {
+			return 0, fmt.Errorf("delete %s: %w", g.key.Object, err)
 		}
-		for _, g := range b.groups {
-			if err := g.deleted(); err != nil {
-				return 0, fmt.Errorf("delete %s: %w", g.key.Object, err)
-			}
-			w.relyOnClear(g)
-			if g.visible && g.written != nil {
-				seen[g.key.Object] = true
-			}
+		w.relyOnClear(g)
+		if g.visible && g.written != nil {
+			n++
 		}
 	}
-	return len(seen), nil
-}
-
-// deletions returns the batch for the namespaces of the objects' types, followed by one for each other namespace. A
-// record left there by a move of its type would reappear after a move back.
-func (w *Writer) deletions(reports []report.Report) []*batch {
-	if len(reports) == 0 {
-		return nil
-	}
-	all, uid := []*batch{{reports: reports}}, reports[0].Key.UID
-	namespaces := w.cfg.Rules.Namespaces(uid)
-	if len(namespaces) == 1 {
-		return all
-	}
-	for _, namespace := range namespaces {
-		b := &batch{namespace: namespace}
-		for _, r := range reports {
-			if r.IfMatch = 0; w.cfg.Rules.NamespaceOf(uid, r.Key.Object.Type) != namespace {
-				b.reports = append(b.reports, r)
-			}
-		}
-		all = append(all, b)
-	}
-	return all
+	return n, nil
 }
 
 func (g *group) deleted() error {

@@ -98,7 +98,7 @@ func (w *Writer) heldBatch(keys []history.Key) *batch {
 	b := &batch{groups: make([]*group, 0, len(keys)), begun: w.compare.Begun()}
 	for _, k := range keys {
 		if held, _, ok := w.cfg.Aggregate.Get(k); ok {
-			b.groups = append(b.groups, &group{batch: b, key: k, held: held, base: held.Record, older: held.Concurrent, next: held.Record, moved: held.Moved, done: true})
+			b.groups = append(b.groups, &group{batch: b, key: k, held: held, base: held.Record, older: held.Concurrent, next: held.Record, done: true})
 		}
 	}
 	return b

@@ -68,7 +68,6 @@ func (w *Writer) prepare(b *batch) {
 func (g *group) foldHeld() {
 	g.base, g.next = g.held.Record, g.held.Record
 	g.user.Pause, g.user.Cleared, g.cold = g.held.Pause, g.held.Cleared, g.held.Cold
-	g.moved = g.held.Moved
 	g.fold()
 	if g.done {
 		g.base, g.done = nil, false
@@ -83,20 +82,15 @@ func (w *Writer) load(ctx context.Context, b *batch) {
 	}
 	keys := keysOf(groups)
 	var entries []history.Entry
-	var others []*history.Record
 	if len(w.cfg.Rules.Classes()) == 0 && b.namespace == "" {
 		entries = w.cfg.Cache.Load(ctx, keys)
-	} else { // see namespace.go
-		others = w.otherNamespaces(ctx, groups)
+	} else {
 		entries, _ = w.states.Load(ctx, keys)
 	}
 	for i, e := range entries {
-		if e.Err != nil || groups[i].failed {
+		if e.Err != nil {
 			groups[i].fail()
 			continue
-		}
-		if others != nil {
-			groups[i].older = others[i]
 		}
 		groups[i].foldLoaded(e)
 		if !e.User.Warm {
@@ -132,8 +126,7 @@ func (g *group) foldLoaded(e history.Entry) {
 		return
 	}
 	g.base, g.user, g.cold = e.Record, e.User, !e.User.Warm
-	g.older = g.cut(g.older)
-	g.next = history.Merge(g.cut(e.Record), g.older)
+	g.next = g.cut(e.Record)
 	g.fold()
 }
 
@@ -327,12 +320,10 @@ func (w *Writer) release(b *batch) {
 			g.fail()
 		}
 		if g.written != nil {
-			held := g.held.Next(g.written, &g.user, g.cold)
-			held.Moved = g.moved
 			if parent := g.trace(); parent != "" {
 				w.cfg.Aggregate.Trace(g.key, parent)
 			}
-			w.cfg.Aggregate.Put(g.key, held, g.ended)
+			w.cfg.Aggregate.Put(g.key, g.held.Next(g.written, &g.user, g.cold), g.ended)
 		}
 	}
 	w.compare.Remembered(b.begun)
@@ -422,7 +413,7 @@ func (r Result) Items(all bool) []*historyv1.Item {
 			}
 			if r := g.current().Visible(g.key.Object, &g.user); r != nil {
 				items[i] = view.Item(g.key.Object, r, b.rules)
-				items[i].Incomplete = items[i].Incomplete || g.cold || g.moved
+				items[i].Incomplete = items[i].Incomplete || g.cold
 			}
 		}
 	}

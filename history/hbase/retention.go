@@ -34,7 +34,7 @@ func (a *Archive) agree(ctx context.Context, c Config) error {
 		}
 		next, err := c.Rules.Agree(was)
 		if err != nil {
-			return fmt.Errorf("table %s: %w", c.Table, c.Rules.Remedy(err, "--hbase "+c.ZooKeeper))
+			return fmt.Errorf("table %s: %w", c.Table, c.Rules.Remedy(err, "--hbase "+c.ZooKeeper, c.Table+"@"+c.ZooKeeper))
 		}
 		if done, err := a.storeRetention(ctx, next, stored); done || err != nil {
 			return err

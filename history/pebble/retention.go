@@ -41,7 +41,7 @@ func (d *DB) beginRetention() error {
 	}
 	next, err := rules.Agree(was)
 	if err != nil {
-		return fmt.Errorf("data directory %s: %w", d.dir, rules.Remedy(err, "--data "+d.dir))
+		return fmt.Errorf("data directory %s: %w", d.dir, rules.Remedy(err, "--data "+d.dir, d.dir))
 	}
 	if err := rules.ValidateSummaryTTL(d.config.Summary); err != nil {
 		return err
@@ -59,21 +59,25 @@ func (d *DB) beginRetention() error {
 }
 
 func (d *DB) storedRetention(stored []byte) (r history.Retention, err error) {
-	if stored != nil {
-		err = json.Unmarshal(stored, &r)
-		return r, err
-	}
 	used, err := d.used()
-	if r = d.config.Rules.Retention(); used {
-		r = history.Retention{Life: history.Life{Keep: history.DefaultRetention}}
+	switch {
+	case err != nil:
+	case stored != nil:
+		if err = json.Unmarshal(stored, &r); !used {
+			r.Types = nil // any type may be in any class
+		}
+	case used:
+		r.Keep = history.DefaultRetention
+	default:
+		r = d.config.Rules.Retention()
 	}
 	return r, err
 }
 
-// used reports whether the store has records or users.
+// used reports whether the store has records, users or summaries.
 func (d *DB) used() (used bool, err error) {
-	for _, space := range []byte{spaceArchive, spaceCache} {
-		for range d.each([]byte{space}, []byte{space + 1}, &err) {
+	for _, space := range []byte{spaceArchive, spaceCache, spaceSummaries} {
+		for range d.each([]byte{space, 0}, []byte{space + 1}, &err) {
 			used = true
 			break
 		}

@@ -109,6 +109,45 @@ func TestRetentionIsStored(t *testing.T) {
 	})
 }
 
+// TestClassesAreStored: types change their classes while the store has no data. After that a process that moves one is
+// refused with one line, and a tool without rules has the stored classes.
+func TestClassesAreStored(t *testing.T) {
+	files := vfs.NewMem()
+	open := func(rules *history.Rulebook, do func(db *pebble.DB)) error {
+		db, err := pebble.Open("store", pebble.Config{Rules: rules}.On(files))
+		if err != nil {
+			return err
+		}
+		do(db)
+		return db.Close()
+	}
+	nothing := func(*pebble.DB) {}
+	for _, rule := range []string{"a: types=7", "a: types=8"} {
+		if err := open(rulesFor(t, "", rule), nothing); err != nil {
+			t.Fatalf("%s: %v", rule, err)
+		}
+	}
+	e := history.Event{Key: history.Key{UID: "ann\x01a", Object: history.Object{ID: "film", Type: 8}}, Kind: history.KindStop, At: time.Now().UnixMilli(), Position: 5}
+	err := open(rulesFor(t, "", "a: types=8"), func(db *pebble.DB) {
+		if errs := db.Archive().Put(t.Context(), []history.Cell{{Key: e.Key, Record: e.Record().Successor(nil)}}); errs != nil {
+			t.Fatal(errs)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rules := range []*history.Rulebook{rulesFor(t, ""), rulesFor(t, "", "a: types=7,8"), rulesFor(t, "", "b: types=8")} {
+		err := open(rules, nothing)
+		if !errors.Is(err, history.ErrRetention) || !strings.Contains(err.Error(), "playhead replay copy --from archive:") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v: got %v, want one line with the command", rules.Classes(), err)
+		}
+	}
+	rules := new(history.Rulebook)
+	if err := open(rules, nothing); err != nil || rules.Home(history.Key{UID: "ann", Object: e.Key.Object}) != e.Key {
+		t.Errorf("a tool: got %v, classes %v, want those of the store", err, rules.Classes())
+	}
+}
+
 // TestRetentionOfClassesIsStored refuses another lifetime of a class, and stores new classes.
 func TestRetentionOfClassesIsStored(t *testing.T) {
 	files := vfs.NewMem()

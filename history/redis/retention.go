@@ -24,7 +24,7 @@ func (c *Cache) agree(ctx context.Context) error {
 		return err
 	}
 	if _, err := c.config.Rules.Agree(stored); err != nil {
-		return c.config.Rules.Remedy(err, "--hbase HOST:PORT")
+		return c.config.Rules.Remedy(err, "--hbase HOST:PORT", "TABLE@HOST:PORT")
 	}
 	return nil
 }

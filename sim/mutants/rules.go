@@ -37,7 +37,6 @@ const (
 	states      = "history-service/state/state.go"
 	decide      = "history-service/write/decide.go"
 	reclaim     = "history-service/write/reclaim.go"
-	namespace   = "history-service/write/namespace.go"
 	namespaces  = "history-service/read/namespace.go"
 	reports     = "history-service/report/decode.go"
 	decode      = "history-service/rpc/apply.go"
@@ -150,7 +149,7 @@ var mutants = []mutant{
 	{name: "warm-dirty", rule: "warmed records count as unarchived", edits: []edit{{cache, "\t\tr.Revision |= history.CleanBit\n\t\ta.records", "\t\ta.records"}}},
 	{name: "warm-revisions", rule: "a warm-up with new clear marks keeps the revisions of cached records", shows: "a service holds a record of a cold user, the warm-up brings a clear mark, and an earlier report is merged into the held record. Readers hide the cleared content, but it takes room in a record with 128 plays or 8 positions (the sequence fill).", edits: []edit{{cache, "if u.Pause != pause || !maps.Equal(u.Cleared, cleared) {", "if u.Pause != pause {"}}},
 	{name: "warm-back", rule: "a record restored from the archive after a clear keeps the archive's revision", shows: "a service holds a record from before a clear that only the archive knows, and the record returns with the held revision. Readers hide the cleared content, but it takes room in a record with 128 plays or 8 positions (the sequence fill).", edits: []edit{{cache, "r.Revision == 0 || u.ClearedAt(it.Object.Type) > 0 {", "r.Revision == 0 {"}}},
-	{name: "answer-cold", rule: "an answer for a cold user counts as whole", edits: []edit{{write, "items[i].Incomplete || g.cold || g.moved", "items[i].Incomplete || g.moved"}}},
+	{name: "answer-cold", rule: "an answer for a cold user counts as whole", edits: []edit{{write, "items[i].Incomplete || g.cold", "items[i].Incomplete"}}},
 	{name: "answer-failed", rule: "the answer to a failed report has the held record", edits: []edit{{write, "if g.failed || !all", "if !all"}}},
 	{name: "warm-again", rule: "a warm user is warmed again from an old row", edits: []edit{{cache, "\tif a.user.Warm {\n\t\treturn nil\n\t}\n", ""}, {cache, "if has := a.records[it.Object]; has != nil {", "if has := a.records[it.Object]; false {"}}},
 	{name: "walk-once", rule: "a walk through pages does not look for records that moved past it", edits: []edit{{walk, "if p.more = since > 0; err", "if p.more = false; err"}}},
@@ -319,13 +318,6 @@ var mutants = []mutant{
 	{name: "class-pause", rule: "a switch of recording does not reach the classes' namespaces", edits: []edit{{states, "if !d.missing(own) {", "if !d.missing(own) || d.clear.Until == 0 {"}}},
 	{name: "class-clear", rule: "a clear is answered before it reaches the classes' namespaces", edits: []edit{{decide, "\tif err := w.states.Follow(ctx, uid); err != nil {\n\t\treturn nil, fmt.Errorf(\"clear", "\tif err := ctx.Err(); err != nil {\n\t\treturn nil, fmt.Errorf(\"clear"}}},
 	{name: "class-owner", rule: "readers apply only a class's own clear marks to its records", edits: []edit{{namespaces, "\t\te.User.MergeCleared(cleared)\n", "\t\t_ = cleared\n"}}},
-	{name: "class-delete", rule: "a delete keeps the record in other classes", edits: []edit{{decide, "if len(namespaces) == 1 {", "if len(namespaces) > 0 {"}}},
-	{name: "class-report", rule: "a report ignores the record in other classes", edits: []edit{{namespace, "if len(groups) == 0 || groups[0].batch.namespace", "if len(groups) >= 0 || groups[0].batch.namespace"}}},
-	{name: "class-tombstone", rule: "a report ignores tombstones in other classes", edits: []edit{{namespace, "e.Record.After(e.User.ClearedAt(keys[n].Object.Type))", "e.Record.Visible(keys[n].Object, &e.User)"}}},
-	{name: "class-point", rule: "a point shows only the record in the type's class", edits: []edit{{namespaces, "if home || moving && !k.IsUser() {", "if home || moving && k.IsUser() {"}}},
-	{name: "class-trimmed", rule: "a point omits records trimmed from another class", edits: []edit{{points, "\tr.foldMoved(ctx, keys, entries)\n", ""}}},
-	{name: "class-list", rule: "a page shows each class's version of an object", edits: []edit{{namespaces, "if r.cfg.Rules.Moving(r.nowMS()) && len(keys) > 0 {", "if r.cfg.Rules.Moving(r.nowMS()) && len(keys) < 0 {"}}},
-	{name: "class-twice", rule: "a page shows an object once for each class that has it", edits: []edit{{namespaces, " && !known[it.Object]", ""}}},
 	{name: "class-newest", rule: "a clear by a slow clock keeps records in classes", edits: []edit{{points, "range r.namespaces(uid, q.Type) {", "range r.namespaces(uid, q.Type)[:1] {"}}},
 	{name: "class-changes", rule: "changes omit the classes' namespaces", edits: []edit{{changes, "n < len(since.namespaces) && since.known; n++ {", "n < 1 && since.known; n++ {"}}},
 
