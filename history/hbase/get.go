@@ -43,6 +43,7 @@ type rowGet struct {
 	uid     string
 	server  *server
 	columns []string
+	named   bool                   // read only the columns, though these are many
 	types   map[uint32]bool        // types whose clear marks are read too
 	keys    map[int]history.Object // objects by index of their keys
 }
@@ -50,6 +51,21 @@ type rowGet struct {
 func (q *rowGet) destination() *server { return q.server }
 
 func (q *rowGet) weight() int { return len(q.columns) * columnWeight }
+
+// manyColumns is the number of columns from which a get reads the whole row, if it has at most rowShare times as many:
+// HBase seeks each column by name, which takes several times as long as to read the next one.
+const (
+	manyColumns = 16
+	rowShare    = 4
+)
+
+// most returns the number of cells from which the row is too long to be read whole, 0 if it is not to be.
+func (q *rowGet) most() int {
+	if q.named || len(q.columns) < manyColumns {
+		return 0
+	}
+	return rowShare * len(q.columns)
+}
 
 // options select the columns. With late columns a prefix filter also matches the late family.
 func (q *rowGet) options(late bool) []func(hrpc.Call) error {
@@ -92,16 +108,26 @@ func (a *Archive) rowGets(keys []history.Key) []*rowGet {
 func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, answer func(key int, e history.Entry)) error {
 	calls := make([]hrpc.Call, len(gets))
 	for i, q := range gets {
-		calls[i] = a.get(ctx, q.uid, q.options(a.segments.known())...)
+		if most := q.most(); most > 0 {
+			calls[i] = a.pageGet(ctx, q.uid, filter.NewColumnPaginationFilter(int32(most), 0, nil), a.families()...) //nolint:gosec // a few thousand
+		} else {
+			calls[i] = a.get(ctx, q.uid, q.options(a.segments.known())...)
+		}
 	}
 	var segments errgroup.Group // of users who have segments
 	segments.SetLimit(usersAtOnce)
 	var failed error
+	var long []*rowGet
 	for i, r := range a.batch(ctx, server, calls) {
 		cells, err := cellsOf(r)
 		if err != nil {
 			failed = fmt.Errorf("get %s: %w", history.Pseudonym(gets[i].uid), err)
 			break
+		}
+		if most := gets[i].most(); most > 0 && len(cells) >= most {
+			gets[i].named = true
+			long = append(long, gets[i])
+			continue
 		}
 		c := a.contents(gets[i].uid)
 		c.add(cells)
@@ -115,6 +141,9 @@ func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, ans
 		gets[i].answer(&c, answer)
 	}
 	_ = segments.Wait() // errors are answered per user
+	if failed == nil && len(long) > 0 {
+		return a.fetch(ctx, server, long, answer)
+	}
 	return failed
 }
 
@@ -199,7 +228,7 @@ func (a *Archive) Pages(ctx context.Context, uids []string, q history.Query) ([]
 	_ = parallel(rows, func(server *server, some []*rowPage) error {
 		calls := make([]hrpc.Call, len(some))
 		for i, r := range some {
-			calls[i] = a.pageGet(within, r.uid, nil, a.families()...)
+			calls[i] = a.pageGet(within, r.uid, pageFrom(nil), a.families()...)
 		}
 		for i, result := range a.batch(within, server, calls) {
 			r := some[i]
@@ -259,7 +288,7 @@ func (a *Archive) liveWithin(ctx context.Context, uid string) (c *contents, err 
 func (a *Archive) pages(ctx context.Context, uid string) iter.Seq2[[]*hrpc.Cell, error] {
 	return func(yield func([]*hrpc.Cell, error) bool) {
 		families := a.families()
-		asked := []hrpc.Call{a.pageGet(ctx, uid, nil, families...)}
+		asked := []hrpc.Call{a.pageGet(ctx, uid, pageFrom(nil), families...)}
 		for len(asked) > 0 {
 			var cells []*hrpc.Cell
 			var next []hrpc.Call
@@ -275,9 +304,9 @@ func (a *Archive) pages(ctx context.Context, uid string) iter.Seq2[[]*hrpc.Cell,
 				}
 				last := some[len(some)-1]
 				start := append(append([]byte(nil), last.Qualifier...), 0) // the next possible column
-				next = append(next, a.pageGet(ctx, uid, start, string(last.Family)))
+				next = append(next, a.pageGet(ctx, uid, pageFrom(start), string(last.Family)))
 				if len(families) > 1 && string(last.Family) == family {
-					next = append(next, a.pageGet(ctx, uid, nil, lateFamily))
+					next = append(next, a.pageGet(ctx, uid, pageFrom(nil), lateFamily))
 				}
 			}
 			if !yield(cells, nil) {
@@ -300,13 +329,18 @@ func (a *Archive) families() []string {
 	return families
 }
 
-// pageGet reads one page of a row, from a start column on.
-func (a *Archive) pageGet(ctx context.Context, uid string, start []byte, families ...string) hrpc.Call {
+// pageFrom selects one page of a row, from a start column on.
+func pageFrom(start []byte) *filter.ColumnPaginationFilter {
+	return filter.NewColumnPaginationFilter(rowColumns, 0, start)
+}
+
+// pageGet reads one page of a row.
+func (a *Archive) pageGet(ctx context.Context, uid string, page *filter.ColumnPaginationFilter, families ...string) hrpc.Call {
 	columns := make(map[string][]string, len(families))
 	for _, f := range families {
 		columns[f] = nil
 	}
-	return a.get(ctx, uid, hrpc.Families(columns), hrpc.Filters(filter.NewColumnPaginationFilter(rowColumns, 0, start)))
+	return a.get(ctx, uid, hrpc.Families(columns), hrpc.Filters(page))
 }
 
 // Inspect describes a user's data. With verify it also reads all chunks and compares them with checksums and
