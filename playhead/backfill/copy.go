@@ -25,7 +25,7 @@ type Copy struct {
 	Lanes, Batch int
 	// Rate limits the items per second; 0 is unlimited.
 	Rate float64
-	// P99 slows the copy down when calls of the target take longer; 0 never does.
+	// P99 slows the copy down when calls of the target take longer, or twice as long as the first ones; 0 never does.
 	P99 time.Duration
 	// Checkpoint is the file to go on from, and Settings whatever else a mark depends on; empty for none.
 	Checkpoint, Settings string
@@ -66,7 +66,7 @@ const (
 // Run copies everything. The report is right with an error too: what it counts is in the checkpoint.
 func (c *Copy) Run(ctx context.Context) (Report, error) {
 	c.Lanes, c.Batch = run.Default(c.Lanes, 16), run.Default(c.Batch, batchOf(c.Target))
-	if c.pace.limit = c.P99; c.P99 > 0 {
+	if c.pace.on, c.pace.limit = c.P99 > 0, c.P99; c.pace.on {
 		c.Batch = min(c.Batch, batchOfPace)
 	}
 	w, err := open(c)

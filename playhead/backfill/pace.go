@@ -2,22 +2,25 @@ package backfill
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/playhead/playhead/internal/run"
 )
 
-// pace keeps the answer times of a target below a limit. It sends more slowly after a slow answer, and a little faster
-// while all are quick. A limit of 0 never waits.
+// pace keeps the answer times of a target below a limit, and below twice those at the begin, when players had it almost
+// alone. It sends more slowly after slow answers, and a little faster while all are quick.
 type pace struct {
-	limit time.Duration
+	on bool // otherwise it never waits
 
-	mu      sync.Mutex
-	rate    float64   // items per second
-	free    time.Time // when the next item may go
-	changed time.Time
-	slow    bool // an answer since changed was
+	mu            sync.Mutex
+	limit         time.Duration
+	rate          float64   // items per second
+	free          time.Time // when the next item may go
+	changed       time.Time
+	answers, slow int             // since changed
+	quiet         []time.Duration // the first answers
 }
 
 const (
@@ -25,13 +28,14 @@ const (
 	paceLeast = 20.0
 	// paceEvery is the time between two changes of the rate: long enough to see what the last one did.
 	paceEvery = 100 * time.Millisecond
+	paceQuiet = 50 // first answers
 	slower    = 0.7
 	faster    = 1.05
 )
 
 // wait waits until n items may go.
 func (p *pace) wait(ctx context.Context, n int) bool {
-	if p.limit == 0 {
+	if !p.on {
 		return ctx.Err() == nil
 	}
 	return run.Sleep(ctx, time.Until(p.reserve(time.Now(), n)))
@@ -54,18 +58,28 @@ func (p *pace) reserve(now time.Time, n int) time.Time {
 
 // answered notes an answer.
 func (p *pace) answered(now time.Time, took time.Duration) {
-	if p.limit == 0 {
+	if !p.on {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.slow = p.slow || took > p.limit; now.Sub(p.changed) < paceEvery {
+	if len(p.quiet) < paceQuiet {
+		if p.quiet = append(p.quiet, took); len(p.quiet) == paceQuiet {
+			slices.Sort(p.quiet)
+			p.limit = min(p.limit, 2*p.quiet[paceQuiet*9/10])
+		}
+	}
+	if p.answers++; took > p.limit {
+		p.slow++
+	}
+	if now.Sub(p.changed) < paceEvery {
 		return
 	}
-	if p.slow {
+	switch {
+	case p.slow*100 > p.answers:
 		p.rate = max(p.rate*slower, paceLeast)
-	} else {
+	case len(p.quiet) == paceQuiet:
 		p.rate *= faster
 	}
-	p.changed, p.slow = now, false
+	p.changed, p.answers, p.slow = now, 0, 0
 }
