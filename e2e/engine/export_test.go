@@ -1,6 +1,9 @@
 package engine
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Exports for the tests.
 var (
@@ -35,7 +38,7 @@ func (n Node) LogTail() string { return n.logTail() }
 // PortOffsets returns all engines' offsets from the port base.
 func PortOffsets() []int {
 	var all []int
-	for _, name := range append(Names(), Postgres) {
+	for _, name := range slices.Concat(Names(), Compatible(), []string{Postgres}) {
 		k, _ := kindOf(name)
 		for _, ports := range k.ports {
 			all = append(all, ports...)

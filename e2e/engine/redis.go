@@ -33,18 +33,22 @@ func redisClusterKind() kind {
 	return k
 }
 
-// redisArgv turns off the process title, which would replace the identifying command line. A machine crash may
-// lose the last second of the log; a process crash loses nothing.
 func redisArgv(c Config, n Node) []string {
 	argv := []string{redisServer(c)}
 	if len(c.RedisEnv) > 0 {
 		argv = append(append([]string{"env"}, c.RedisEnv...), argv...)
 	}
-	return append(append(argv,
+	return append(argv, redisSettings(c, n)...)
+}
+
+// redisSettings turns off the process title, which would replace the identifying command line. A machine crash may
+// lose the last second of the log; a process crash loses nothing.
+func redisSettings(c Config, n Node) []string {
+	return append([]string{
 		"--dir", n.Dir, "--set-proc-title", "no",
 		"--port", strconv.Itoa(n.Ports[0]), "--bind", "127.0.0.1",
 		"--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
-	), c.Redis...) // a later setting wins
+	}, c.Redis...) // a later setting wins
 }
 
 func redisClusterArgv(c Config, n Node) []string {

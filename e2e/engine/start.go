@@ -17,7 +17,7 @@ import (
 func Open(name string, cfg Config) (*Engine, error) {
 	k, ok := kindOf(name)
 	if !ok {
-		return nil, fmt.Errorf("unknown engine %q, want one of %s or %s", name, strings.Join(Names(), ", "), Postgres)
+		return nil, fmt.Errorf("unknown engine %q, want one of %s", name, strings.Join(slices.Concat(Names(), Compatible(), []string{Postgres}), ", "))
 	}
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -39,6 +39,8 @@ func kindOf(name string) (kind, bool) {
 		return hbaseKind(), true
 	case Postgres:
 		return postgresKind(), true
+	case Redis8, Valkey:
+		return wheelKind(name), true
 	}
 	return kind{}, false
 }

@@ -19,10 +19,10 @@
 //	playhead:trusted       string  latest time that a process trusted, Unix ms; never expires
 //	playhead:retention     string  a copy of the archive's retention, as JSON; never expires
 //
-// A dirty content has no TTL; marking it clean sets one. Lists and states expire half a day to a day after their
-// contents, and are renewed by writes that set a mark; states do not expire while recording is off. Readers skip list members whose content
-// has expired. If the TTL is shorter than the archive's, a user is cold again after nine tenths of it. So no record
-// of a warm user expires.
+// A dirty content has no TTL; marking it clean sets one. Lists and states expire half a day later, or up to a day,
+// and writes that set a mark renew them. States do not expire while recording is off. Readers skip list members
+// whose content has expired. If the TTL is shorter than the archive's, a user is cold again after nine tenths of it.
+// So no record of a warm user expires.
 //
 // The highest bit of byte 8 of a content is the clean bit: the archive has the record. A dirty content has a dirty
 // mark, written before the content and removed after the bit is set.

@@ -16,6 +16,11 @@ import (
 
 func addReal(engines map[string]func(testing.TB) redis.Config) {
 	engines["Single"], engines["Cluster"] = noRetry, cluster
+	for name, variable := range map[string]string{"Redis8": "PLAYHEAD_TEST_REDIS8", "Valkey": "PLAYHEAD_TEST_VALKEY"} {
+		if os.Getenv(variable) != "" { // where PyPI has the server's program
+			engines[name] = func(t testing.TB) redis.Config { return single(t, variable) }
+		}
+	}
 	for name, engine := range map[string]func(testing.TB) redis.Config{"Limited": noRetry, "LimitedCluster": cluster} {
 		engines[name] = func(t testing.TB) redis.Config { return limited(t, engine(t)) }
 	}
@@ -52,8 +57,10 @@ func limited(t testing.TB, config redis.Config) redis.Config {
 }
 
 // noRetry is the configuration of the real server, cluster of the real cluster.
-func noRetry(t testing.TB) redis.Config {
-	return redis.Config{Addrs: addrs(t, "PLAYHEAD_TEST_REDIS"), TTL: time.Hour, Timeout: 30 * time.Second}
+func noRetry(t testing.TB) redis.Config { return single(t, "PLAYHEAD_TEST_REDIS") }
+
+func single(t testing.TB, variable string) redis.Config {
+	return redis.Config{Addrs: addrs(t, variable), TTL: time.Hour, Timeout: 30 * time.Second}
 }
 
 func cluster(t testing.TB) redis.Config {
