@@ -216,6 +216,11 @@ func (a archive) oneUser() {
 	slices.Reverse(cells)
 	a.put(cells...)
 	a.wantCells(cells)
+	some := slices.Clone(cells[100:140]) // of a long row, and others that it lacks
+	for i := range some {
+		some = append(some, history.Cell{Key: keyOf(cells[0].Key.UID, fmt.Sprintf("none%d_1", i))})
+	}
+	a.wantCells(some)
 }
 
 // wantCells checks one bulk Get of all cells.

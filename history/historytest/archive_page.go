@@ -42,7 +42,7 @@ func (a archive) changingPages() {
 	a.put(cells...)
 	for i := range 150 {
 		old := cells[rand.IntN(len(cells))].Key
-		at := now + int64(i)
+		at := now + 1 + int64(i) // later than all before
 		switch i % 5 {
 		case 0:
 			put(deletedAt(old, at))
