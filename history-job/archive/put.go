@@ -144,8 +144,7 @@ func (a *Archiver) publishCounts(ctx context.Context, b *batch) error {
 		left[unsent[i].Key()] = true
 	}
 	keys = slices.DeleteFunc(keys, func(k history.Key) bool {
-		uid, _ := history.UserOf(k.UID)
-		return !left[history.Key{UID: uid, Object: k.Object}]
+		return !left[k]
 	})
 	return a.without(ctx, b, keys, nil)
 }

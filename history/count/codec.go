@@ -42,7 +42,7 @@ func Message(b []byte) ([]Statement, error) {
 			err = o.Validate()
 		}
 		if err == nil {
-			err = history.ValidateUID(s.GetUid())
+			err = history.ValidateNamespace(s.GetUid())
 		}
 		if err == nil && s.GetCellMs() <= 0 {
 			err = history.Invalid("cell_ms", "want a time")

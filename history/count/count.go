@@ -17,7 +17,7 @@ import (
 
 // Statement is what a record says of a user's plays of an object since its latest removal.
 type Statement struct {
-	UID      string // the user, without a class
+	UID      string // the user, or a namespace of the user
 	Object   history.Object
 	CellTime int64 // of the record, Unix milliseconds
 	// RemovedAt is the time of the latest delete or clear, Unix milliseconds.
@@ -31,11 +31,10 @@ func Of(k history.Key, r *history.Record) (s Statement, ok bool) {
 	if r.NeverPlayed() {
 		return s, false
 	}
-	uid, _ := history.UserOf(k.UID)
-	return Statement{UID: uid, Object: k.Object, CellTime: r.CellTime, RemovedAt: r.RemovedAt, Played: r.Played()}, true
+	return Statement{UID: k.UID, Object: k.Object, CellTime: r.CellTime, RemovedAt: r.RemovedAt, Played: r.Played()}, true
 }
 
-// Key returns the user and the object.
+// Key returns the record's key.
 func (s *Statement) Key() history.Key { return history.Key{UID: s.UID, Object: s.Object} }
 
 // Mark is what was counted of a user and an object. The zero Mark is nothing.

@@ -69,7 +69,7 @@ func TestOf(t *testing.T) {
 		if ok != c.says || !reflect.DeepEqual(s.Played, c.want) {
 			t.Errorf("%s: got %+v, %v, want %+v, %v", c.name, s.Played, ok, c.want, c.says)
 		}
-		if ok && (s.UID != "ann" || s.Object != key.Object || s.CellTime != c.r.CellTime || s.RemovedAt != c.r.RemovedAt) {
+		if ok && (s.UID != key.UID || s.Object != key.Object || s.CellTime != c.r.CellTime || s.RemovedAt != c.r.RemovedAt) {
 			t.Errorf("%s: got %+v of %+v", c.name, s, c.r)
 		}
 	}
@@ -123,7 +123,7 @@ func TestAnyOrder(t *testing.T) {
 func TestCodec(t *testing.T) {
 	statements := []count.Statement{
 		{UID: "ann", Object: key.Object, CellTime: at, Played: []history.Played{{At: at - 9, Watched: 7}, {At: at, Plays: 1, Watched: 5_400_000}}},
-		{UID: "bob", Object: key.Object, CellTime: at + 1, RemovedAt: at},
+		{UID: key.UID, Object: key.Object, CellTime: at + 1, RemovedAt: at},
 	}
 	message := count.AppendMessage(nil, statements)
 	got, err := count.Message(message)

@@ -18,7 +18,7 @@ type Counters interface {
 	// Totals returns the totals of objects, in order, the zero value for unknown ones. It reads at most [MaxRows] rows
 	// for each object, whatever the number of users.
 	Totals(ctx context.Context, objects []history.Object) ([]Totals, error)
-	// Marks returns what was counted of users and objects, in order, the zero Mark for nothing. Keys have no class.
+	// Marks returns what was counted of users and objects, in order, the zero Mark for nothing.
 	Marks(ctx context.Context, keys []history.Key) ([]Mark, error)
 	// Held counts a user's marks by place; those of statements up to a time in Unix milliseconds, or all for 0.
 	Held(ctx context.Context, uid string, until int64) (map[string]int, error)

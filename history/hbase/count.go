@@ -461,9 +461,6 @@ func (c *Counters) markOf(ctx context.Context, k history.Key) (m count.Mark, err
 func (c *Counters) Held(ctx context.Context, uid string, until int64) (map[string]int, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
-	if _, class := history.UserOf(uid); class != "" {
-		return map[string]int{}, nil
-	}
 	cells, err := c.cells(ctx, countUserRow(uid), map[string][]string{markFamily: nil})
 	if err != nil {
 		return nil, fmt.Errorf("count the marks of %s: %w", history.Pseudonym(uid), err)
@@ -479,9 +476,6 @@ func (c *Counters) Held(ctx context.Context, uid string, until int64) (map[strin
 
 // Erase implements [count.Counters].
 func (c *Counters) Erase(ctx context.Context, uid string, until int64) error {
-	if _, class := history.UserOf(uid); class != "" {
-		return nil
-	}
 	if err := c.erase(ctx, uid, until); err != nil {
 		return fmt.Errorf("erase the marks of %s: %w", history.Pseudonym(uid), err)
 	}

@@ -146,6 +146,10 @@ func countedOnce(c *counters) {
 		c.Errorf("overtaken statement: counted %d, want 0", got)
 	}
 	c.wants("overtaken", count.Sum{Plays: 3, Viewers: 1, Watched: 35 * minutes}, want)
+	class := c.says(9, 9) // a tombstone beside the record
+	class.UID = history.NamespaceUID(c.uid, "clips")
+	c.count(class)
+	c.wants("deleted in a class", count.Sum{Plays: 3, Viewers: 1, Watched: 35 * minutes}, want)
 	marks, err := c.Marks(c.Context(), []history.Key{second.Key(), {UID: freshUID(), Object: c.object}})
 	if err != nil || len(marks) != 2 || marks[0].CellTime != second.CellTime || !slices.Equal(marks[0].Played, second.Played) || marks[1].CellTime != 0 {
 		c.Errorf("marks of a counted user and another: got %+v, %v", marks, err)

@@ -262,9 +262,6 @@ func (c *Counters) each(uid string, use func(key, value []byte) error) (err erro
 
 // Erase implements [count.Counters]. It also removes marks that cannot be decoded, and rewrites the files.
 func (c *Counters) Erase(ctx context.Context, uid string, until int64) error {
-	if _, class := history.UserOf(uid); class != "" {
-		return nil
-	}
 	prefix := appendUser(nil, spaceCounted, uid)
 	err := c.update(ctx, durable, func(e *edit) error {
 		erased, err := c.db.erasedCounts(uid)
