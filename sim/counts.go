@@ -132,15 +132,17 @@ func (c *counting) judge() {
 		}
 	}
 	for _, uid := range c.w.uids {
-		for _, o := range objects {
-			c.judgeKey(history.Key{UID: uid, Object: o})
+		for _, namespace := range c.w.namespacesOf(uid) {
+			for _, o := range objects {
+				c.judgeKey(history.Key{UID: namespace, Object: o})
+			}
 		}
 	}
 }
 
 // judgeKey compares what the archive shows of a key with what was said of it.
 func (c *counting) judgeKey(k history.Key) {
-	e := c.w.inArchive(k)
+	e := c.w.archivedAt(k)
 	r := e.Record.Visible(k.Object, &e.User)
 	if r == nil {
 		return

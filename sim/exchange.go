@@ -158,7 +158,7 @@ func (x *exchange) store() int {
 	switch x.what {
 	case "put", "get", "page", "put user", "compact", "erase", "counters":
 		return archiveStore
-	case "publish", "fetch", "commit", "reread", "memos", "count", "fetch counts", "commit counts":
+	case "publish", "fetch", "commit", "reread", "memos", "count", "fetch counts", "commit counts", "plays":
 		return queueStore
 	}
 	return cacheStore

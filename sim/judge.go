@@ -121,6 +121,9 @@ func (w *World) judge() {
 	if w.counting != nil {
 		w.counting.judge()
 	}
+	if w.traits.plays {
+		w.judgePlays()
+	}
 	for _, uid := range w.uids {
 		w.judgeUser(uid)
 		for _, obj := range w.objects() {

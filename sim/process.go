@@ -114,6 +114,9 @@ func (w *World) startJob(i int) {
 	if w.counting != nil {
 		c.Counts, c.Counted = countsDoor{p.process}, everyType
 	}
+	if w.traits.plays {
+		c.Plays = playsDoor{p.process}
+	}
 	archiver, errArchiver := archive.New(c)
 	recoverer, errRecovery := recovery.New(recovery.Config{
 		Machine: machine, Archiver: archiver, Consumer: consumer{p.process}, Queue: consumer{p.process}, Rules: w.rules, EpochEvery: w.traits.watch,

@@ -71,7 +71,7 @@ type traits struct {
 	sequences                 bool    // Sequences instead of storms.
 	between                   int     // Sequences between two rests.
 	compactions               bool    // The archive is HBase with segments.
-	counts                    bool    // Records are counted.
+	counts, plays             bool    // Records are counted. Plays are sent.
 	// classes are the rules of classes of types.
 	classes []string
 }
@@ -116,8 +116,8 @@ func (s *source) traits() traits {
 	if d.one(3) {
 		t.classes = classSets[d.n(len(classSets))]
 	}
-	if t.counts = d.one(4); t.counts {
-		t.loses = false // it is not exact after that
+	if t.counts, t.plays = d.one(4), d.one(8); t.counts || t.plays {
+		t.loses = false // neither is exact after that
 	}
 	return t
 }
@@ -133,6 +133,7 @@ type World struct {
 	embedded   *embedded   // the archive, if it is embedded
 	compacting *compacting // the archive, if it is HBase
 	counting   *counting   // nil without counts
+	plays      []history.PlayMessage
 	queue      *queue
 	oracle     *oracle
 
