@@ -32,6 +32,10 @@ func drain(ctx context.Context, args []string, getenv func(string) string, out i
 	if err := connect.Addresses("--admin", f.Admin); err != nil {
 		return err
 	}
+	return f.stop(ctx, out)
+}
+
+func (f *drainFlags) stop(ctx context.Context, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, f.Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+f.Admin+"/terminate", nil)

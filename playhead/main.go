@@ -28,6 +28,7 @@ var commands = []command{
 	{"lag", "Say how far the archive is behind.", lag},
 	{"hot", "Say which users and buckets report most.", hottest},
 	{"backup", "Copy the data directory of an all-in-one, while it runs; or verify a copy.", backUp},
+	{"move", "Move an all-in-one, while it serves, to the services of the three engines.", move},
 	{"drain", "Stop a process and wait until it has drained.", drain},
 	{"replay", "Copy old viewings of files, or whole stores, into a history; or `replay verify`, `audit`, `user`, `sniff`, `dead`, `segments`, `counts`, `erase`, `rebase`.", replayCommand},
 	{"retention", "Print how long the data keeps records; or `retention set DURATION`.", retention},

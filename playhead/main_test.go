@@ -9,7 +9,7 @@ import (
 )
 
 func TestCommands(t *testing.T) {
-	all := []string{"\n  serve     ", "\n  token     ", "\n  doctor    ", "\n  lag       ", "\n  hot       ", "\n  drain     ", "\n  replay    ", "\n  retention ", "--help lists the flags"}
+	all := []string{"\n  serve     ", "\n  token     ", "\n  doctor    ", "\n  lag       ", "\n  hot       ", "\n  move      ", "\n  drain     ", "\n  replay    ", "\n  retention ", "--help lists the flags"}
 	for _, tt := range []struct {
 		args string
 		want []string

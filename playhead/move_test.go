@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -155,17 +156,23 @@ func (w *watcher) check(t *testing.T, when, uid string) {
 	}
 }
 
-// TestMove moves an all-in-one to another service while players report and delete: an edge takes its place, and its
-// directory is copied. Players notice a lost connection. The service stands for the three engines.
+// TestMove moves an all-in-one to another service while players report and delete. The command is killed in each step,
+// and started again; the edge takes the place of the all-in-one, which does not start any more. The service stands for
+// the three engines.
 func TestMove(t *testing.T) {
-	secret, addr := []byte(strings.Repeat("s", 40)), freePort(t)
+	secret, addr, admin := strings.Repeat("s", 40), freePort(t), freePort(t)
 	dirs := [2]string{filepath.Join(t.TempDir(), "old"), filepath.Join(t.TempDir(), "new")}
-	_, stopOld := runningAllInOne(t, allinone.Config{Dir: dirs[0], HTTP: addr, Secret: secret, UserRate: 1000, UserBurst: 1000})
+	secretFile, switched := filepath.Join(t.TempDir(), "secret"), filepath.Join(t.TempDir(), "switched")
+	if err := os.WriteFile(secretFile, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	serve := []string{"serve", "--data", dirs[0], "--listen", addr, "--rpc", freePort(t), "--admin", admin, "--token-secret-file", secretFile, "--user-rate", "1000", "--user-burst", "1000", "--log-level", "error"}
+	old := startProcess(t, serve...)
 	next, stopNext := runningAllInOne(t, allinone.Config{Dir: dirs[1], HTTP: "127.0.0.1:0"})
 	users := make(map[string]*watcher)
 	for n := range 5 {
 		uid := fmt.Sprintf("user-%d", n)
-		w := newWatcher(t, "http://"+addr, uid, secret)
+		w := newWatcher(t, "http://"+addr, uid, []byte(secret))
 		for _, prefix := range []string{"old", "both", "gone"} {
 			if err := w.play(t.Context(), prefix); err != nil {
 				t.Fatal(err)
@@ -200,11 +207,25 @@ func TestMove(t *testing.T) {
 			}
 		})
 	}
-	stopOld()
-	runningEdge(t, addr, next.RPC(), secret)
-	out, err := replayed(t, "copy", "--from=archive:"+dirs[0], "--to=service", "--service="+next.RPC())
-	if err != nil {
-		t.Fatal(out, err)
+	move := func() *process {
+		return startProcess(t, "move", "--data", dirs[0], "--admin", admin, "--service", next.RPC(), "--edge", "touch "+switched)
+	}
+	for _, file := range []string{filepath.Join(dirs[0]+".moving", "snapshot"), filepath.Join(dirs[0]+".moving", "snapshot.checkpoint"), switched} {
+		p := move()
+		awaitFile(t, file)
+		p.kill()
+	}
+	<-old.done
+	runningEdge(t, addr, next.RPC(), []byte(secret))
+	last := move()
+	<-last.done
+	if out := last.out.String(); !last.cmd.ProcessState.Success() || !strings.Contains(out, "moved: everything that "+dirs[0]+" has is in "+next.RPC()) {
+		t.Fatal(out)
+	}
+	again := startProcess(t, serve...)
+	<-again.done
+	if out := again.out.String(); again.cmd.ProcessState.Success() || !strings.Contains(out, "has moved to the service") {
+		t.Errorf("the all-in-one starts again: %s", out)
 	}
 	close(moved)
 	load.Wait()
@@ -214,5 +235,17 @@ func TestMove(t *testing.T) {
 	stopNext()
 	if out, err := replayed(t, "verify", "--from=archive:"+dirs[0], "--to=archive:"+dirs[1], "--wait=0s"); err != nil {
 		t.Errorf("verify: %s, %v", out, err)
+	}
+}
+
+func awaitFile(t *testing.T, path string) {
+	t.Helper()
+	for {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		if !run.Sleep(t.Context(), 5*time.Millisecond) {
+			t.Fatal(path, t.Context().Err())
+		}
 	}
 }

@@ -46,13 +46,16 @@ func Open(ctx context.Context, cfg Config) (*Process, error) {
 }
 
 func (p *Process) open(ctx context.Context) (err error) {
+	if IsMoved(p.cfg.Dir) {
+		return fmt.Errorf("--data: %s has moved to the service that %s names: start the edge of that", p.cfg.Dir, filepath.Join(p.cfg.Dir, movedFile))
+	}
 	for flag, addr := range map[string]string{"rpc": p.cfg.RPC, "listen": p.cfg.HTTP, "admin": p.cfg.Admin} {
 		if p.listeners[flag], err = run.Listen(ctx, flag, addr); err != nil {
 			return err
 		}
 	}
 	// Nothing is created before the ports are open.
-	if err := acceptBackup(ctx, p.cfg.Dir, p.cfg.Logger); err != nil {
+	if err := AcceptBackup(ctx, p.cfg.Dir, p.cfg.Logger); err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
 	if err := p.openClock(ctx); err != nil {

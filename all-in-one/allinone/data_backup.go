@@ -313,8 +313,8 @@ func (f *BackupFile) verify(ctx context.Context, dir string) error {
 	return nil
 }
 
-// acceptBackup turns a backup into a data directory, if dir is one and whole.
-func acceptBackup(ctx context.Context, dir string, log *slog.Logger) error {
+// AcceptBackup turns a backup into a data directory, if dir is one and whole.
+func AcceptBackup(ctx context.Context, dir string, log *slog.Logger) error {
 	if !IsBackup(dir) {
 		return nil
 	}

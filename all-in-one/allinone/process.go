@@ -183,6 +183,20 @@ func beginEpoch(dir string) ([]string, error) {
 	return epochs, nil
 }
 
+// movedFile, in the data directory, has the address of the services that took its place. No process starts on it.
+const movedFile = "moved"
+
+// Moved marks a data directory as moved to other services, for good.
+func Moved(dir, service string) error {
+	return durable.WriteFile(filepath.Join(dir, movedFile), []byte(service+"\n"))
+}
+
+// IsMoved reports whether a data directory was marked by [Moved].
+func IsMoved(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, movedFile))
+	return err == nil
+}
+
 // clockFile, in the data directory, has the latest trusted time. It dates a restored copy.
 const clockFile = "clock"
 
