@@ -64,6 +64,14 @@ const (
 	redisClean = "history/redis/lua/mark_clean.lua"
 	redisWarm  = "history/redis/lua/warm.lua"
 
+	countRules = "history/count/count.go"
+	counted    = "history/played.go"
+	jobCounts  = "history-job/counts/counts.go"
+	hbCount    = "history/hbase/count.go"
+	pbPromote  = "history/pebble/promote.go"
+	told       = "history/told.go"
+	jobPlays   = "history-job/archive/plays.go"
+
 	compactGo      = "history/hbase/compact.go"
 	pbCompact      = "history/pebble/compact.go"
 	hbPut          = "history/hbase/put.go"
@@ -320,6 +328,31 @@ var mutants = []mutant{
 	{name: "class-owner", rule: "readers apply only a class's own clear marks to its records", edits: []edit{{namespaces, "\t\te.User.MergeCleared(cleared)\n", "\t\t_ = cleared\n"}}},
 	{name: "class-newest", rule: "a clear by a slow clock keeps records in classes", edits: []edit{{points, "range r.namespaces(uid, q.Type) {", "range r.namespaces(uid, q.Type)[:1] {"}}},
 	{name: "class-changes", rule: "changes omit the classes' namespaces", edits: []edit{{changes, "n < len(since.namespaces) && since.known; n++ {", "n < 1 && since.known; n++ {"}}},
+
+	// The counts.
+	{name: "count-removed", rule: "another removal keeps all that was counted", edits: []edit{{countRules, "p.At <= s.RemovedAt {", "s.RemovedAt > m.RemovedAt {"}}},
+	{name: "count-taken", rule: "a removal takes plays away", edits: []edit{{countRules, "p.Day() <= closed || p.At <= s.RemovedAt {", "p.Day() <= closed {"}}},
+	{name: "count-whole", rule: "the whole is added, not the difference", edits: []edit{{countRules, "\t\tchange.add(p.Day(), Sum{Plays: -int64(p.Plays), Watched: -p.Watched}) //nolint:gosec // some thousands\n", ""}}},
+	{name: "count-overtaken", rule: "an overtaken statement counts", edits: []edit{{countRules, "m.CellTime != 0 && m.Has(s)", "false"}}},
+	{name: "count-removals", rule: "statements are ordered by cell time alone", edits: []edit{{countRules, "cmp.Or(cmp.Compare(s.RemovedAt, m.RemovedAt), cmp.Compare(s.CellTime, m.CellTime)) <= 0", "cmp.Compare(s.CellTime, m.CellTime) <= 0"}}},
+	{name: "count-viewers", rule: "a viewer counts with each statement", edits: []edit{{countRules, "viewer(after) - viewer(before)", "viewer(after)"}}},
+	{name: "count-restored", rule: "restored plays count again", edits: []edit{{counted, "\tif r.Restored {\n\t\tr = r.cut(r.RemovedAt)\n\t}\n", ""}}},
+	{name: "count-unwatched", in: "./history/count", test: "TestOf", rule: "a record that was marked as unwatched says nothing", edits: []edit{{counted, "r.PlaysBeforeAt == 0 && ", ""}}},
+	{name: "count-first", rule: "records are marked clean without their statements", edits: []edit{{jobRound, "\tif err := a.publishCounts(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n", ""}}},
+	{name: "count-unsent", in: "./history-job", test: "TestCountsUnsent", rule: "records whose statements are unanswered are marked clean", edits: []edit{{jobPut, "\treturn a.without(ctx, b, keys, nil)\n", "\treturn nil\n"}}},
+	{name: "count-cleared", rule: "what a clear mark covers counts", edits: []edit{{jobPut, "\t\tif r := present(k, &e); r != nil {\n\t\t\tif s, ok", "\t\tif r := e.Record; r != nil {\n\t\t\tif s, ok"}}},
+	{name: "count-commit", rule: "statements are committed that the counters have not answered for", edits: []edit{{jobCounts, "if left = unsent; len(left) == 0 {", "if left = unsent; true {"}}},
+	{name: "count-mark", rule: "totals change without the mark", edits: []edit{{hbCount, "\t\tcolumns[markFamily] = marks\n", "\t\t_ = marks\n"}}},
+	{name: "count-embedded", in: "./history/pebble", test: "TestPromoteCounts", rule: "the embedded store archives without counting", edits: []edit{{pbPromote, "if !c.db.config.Counting.Types.Has(k.Object.Type) {", "if c.db != nil {"}}},
+
+	// The stream of plays.
+	{name: "plays-note", in: "./history-job", test: "TestPlaysChaos", rule: "no note precedes the messages", edits: []edit{{jobPlays, "if a.cfg.Plays == nil {\n\t\treturn nil\n", "if a.cfg.Plays != nil || b != nil {\n\t\treturn nil\n"}}},
+	{name: "plays-unsent", in: "./history-job", test: "TestPlaysUnsent", rule: "unsent messages count as sent", edits: []edit{{jobPlays, "\tcase !sent:\n\t\ta.leave(len(owing.keys))\n\t\treturn nil, nil\n", ""}}},
+	{name: "plays-retracted", in: "./history-job", test: "TestPlaysChaos", rule: "plays are not retracted", edits: []edit{{told, "\t\t\tadd(PlayRetracted, p)\n", "\t\t\t_ = p\n"}}},
+	{name: "plays-unsure", in: "./history-job", test: "TestPlaysChaos", rule: "what may have been sent is not sent again", edits: []edit{{told, "!has || !t.sure {", "!has {"}}},
+	{name: "plays-deleted", in: "./history-job", test: "TestPlaysChaos", rule: "deletes are not sent", edits: []edit{{told, "if until := r.goneUntil(); until > t.until {\n\t\tm := PlayMessage{", "if until := r.goneUntil(); until < 0 {\n\t\tm := PlayMessage{"}}},
+	{name: "plays-order", in: "./history-job", test: "TestPlaysChaos", rule: "plays precede what removes others", edits: []edit{{jobPlays, "\t\t\treturn -1\n\t\tcase b.Kind", "\t\t\treturn 1\n\t\tcase b.Kind"}, {jobPlays, "\t\t\treturn 1\n\t\t}\n\t\treturn cmp", "\t\t\treturn -1\n\t\t}\n\t\treturn cmp"}}},
+	{name: "plays-cleared", in: "./history-job", test: "TestPlaysChaos", rule: "clears are not sent", edits: []edit{{jobPlays, "\t\t\tmessages = append(messages, history.ClearMessages(k.UID, &e.User)...)\n", ""}}},
 
 	// Segments and their archive.
 	{name: "compact-late", rule: "old records are put into columns that compactions delete", edits: []edit{{hbPut, "if c.Record.Version.Time() < late.before {", "if false {"}}},
