@@ -171,8 +171,8 @@ func (w *world) sameCount(k history.Key) {
 	}
 }
 
-// sameTotals compares the plays of each object with what the topic says, in order: the last statement of each user, and
-// what earlier ones had up to its removal. It returns all plays.
+// sameTotals compares the plays of each object with what the topic says, in order. Of each user these are those of the
+// last statement, and what earlier ones had up to its removal. It returns all plays.
 func (w *world) sameTotals(topic []count.Statement) (all int64) {
 	w.Helper()
 	last, want := make(map[history.Key]count.Statement), make(map[history.Object]int64)

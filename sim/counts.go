@@ -35,8 +35,8 @@ type counting struct {
 	said       map[history.Key]*said
 }
 
-// said is what the topic says of a user and an object, by the times of the last reports: the latest statement, and
-// what earlier ones said up to its removal.
+// said is what the topic says of a user and an object, by the times of the last reports. It has the latest statement,
+// and what earlier ones said up to its removal.
 type said struct {
 	removed, cell int64
 	at            map[int64]history.Played

@@ -60,8 +60,8 @@ func readPlays(messages []history.PlayMessage) map[string]history.Key {
 	return keys
 }
 
-// judgePlays compares the stream with what the archive shows. A play that goes on across a clear comes again with the
-// next report only, and the stream keeps plays that a record no longer lists.
+// judgePlays compares the stream with what the archive shows. A play that goes on across a clear comes again only
+// with the next report. The stream keeps plays that a record no longer lists.
 func (w *World) judgePlays() {
 	got := make(map[history.Key]int)
 	for _, k := range readPlays(w.plays) {

@@ -19,9 +19,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// BenchmarkBeside measures the p99 of live calls, in turns quiet and beside a copy: of reports to an all-in-one that
-// old viewings are copied into with a limit of 50 ms, and of writes to a Redis that is copied from. Figures are medians.
-// Use -benchtime 5x.
+// BenchmarkBeside measures the p99 of live calls, in turns quiet and beside a copy. They are reports to an all-in-one
+// that takes old viewings with a limit of 50 ms, and writes to a Redis that is copied from. Figures are medians. Use
+// -benchtime 5x.
 func BenchmarkBeside(b *testing.B) {
 	b.Run("copy-into-service", func(b *testing.B) {
 		rpc, admin := pipeline.FreeAddr(b), pipeline.FreeAddr(b)

@@ -52,7 +52,7 @@ func (q *rowGet) destination() *server { return q.server }
 
 func (q *rowGet) weight() int { return len(q.columns) * columnWeight }
 
-// manyColumns is the number of columns from which a get reads the whole row, if it has at most rowShare times as many:
+// manyColumns is the number of columns from which a get reads the whole row, if it has at most rowShare times as many.
 // HBase seeks each column by name, which takes several times as long as to read the next one.
 const (
 	manyColumns = 16
