@@ -155,9 +155,22 @@ func (c *counting) judgeKey(k history.Key) {
 			}
 		}
 	}
-	if want := r.Played(); !slices.Equal(all, want) {
+	want := r.Played()
+	if p := c.said[k]; p != nil && p.removed < r.RemovedAt { // the next statement bounds the watched time by the clear
+		all, want = playsOnly(all), playsOnly(want)
+	}
+	if !slices.Equal(all, want) {
 		c.w.fail("%s: %+v was said, and the archive has %+v", k, all, want)
 	}
+}
+
+func playsOnly(all []history.Played) (plays []history.Played) {
+	for _, p := range all {
+		if p.Watched = 0; p.Plays > 0 {
+			plays = append(plays, p)
+		}
+	}
+	return plays
 }
 
 // countsDoor is the topic as a job reaches it.
