@@ -24,7 +24,7 @@ type moveFlags struct {
 	Data     string        `help:"Data directory of the all-in-one." default:"playhead-data"`
 	Admin    string        `help:"Address of the admin port of the all-in-one." default:"127.0.0.1:7071"`
 	Edge     string        `help:"Shell command that starts the edge in its place, such as systemctl start playhead-bff. It is run once the all-in-one has stopped; without it, start the edge when the command says so." placeholder:"COMMAND"`
-	P99      time.Duration `name:"p99" help:"Slow down while answers of the service take longer than this, to leave room for players; 0 is full speed." default:"0"`
+	P99      time.Duration `name:"p99" help:"Slow down while answers of the service take longer than this, or twice as long as the first ones, to leave room for players; 0 is full speed." default:"0"`
 	Parallel int           `help:"Concurrent calls of the service." default:"16" positive:""`
 	Patience time.Duration `help:"How long to go on when the service does not answer." default:"60s" positive:""`
 

@@ -39,7 +39,7 @@ type copyFlags struct {
 	Checkpoint string        `help:"File that remembers how far the copy is, so that the same command goes on from there." placeholder:"FILE"`
 	Report     string        `help:"JSON file for the number of rows by outcome." placeholder:"FILE"`
 	Rate       float64       `help:"Rows per second at most; 0 is unlimited."`
-	P99        time.Duration `name:"p99" help:"Slow down while answers of the target take longer than this, such as 50ms, to leave room for players; 0 is full speed."`
+	P99        time.Duration `name:"p99" help:"Slow down while answers of the target take longer than this, such as 50ms, or twice as long as the first ones, to leave room for players; 0 is full speed."`
 	Parallel   int           `help:"Concurrent calls of the target." default:"16" positive:""`
 	DryRun     bool          `help:"Read and count everything, and send nothing."`
 
