@@ -84,7 +84,7 @@ func TestNewTable(t *testing.T) {
 	pipeline.Flush(t, e)
 	s := pipeline.NewStack(t, e, 1, 1)
 	p := buildTool(t)
-	before, during := rowsOf(t, "a", 5000), rowsOf(t, "b", 5000)
+	before, during := rowsOf(t, "a", 5000), rowsOf(t, "b", 2000)
 	p.run(t, "copy", before, "--service", s.RPC[0])
 	archived(t, e)
 	rpc := pipeline.FreeAddr(t)
@@ -107,6 +107,58 @@ func TestNewTable(t *testing.T) {
 	archived(t, e)
 	for _, from := range []string{tableOf(s), "csv:" + before, "csv:" + during} {
 		p.run(t, "verify", "--from", from, "--to", to)
+	}
+	s.Stop(t)
+}
+
+// TestMove moves an all-in-one to the three engines while players report. The command is killed on its way, and started
+// again; the edge takes the place of the all-in-one. Everything is in the archive, and what was deleted is not.
+func TestMove(t *testing.T) {
+	e := pipeline.FromEnv(t, false)
+	pipeline.Flush(t, e)
+	s := pipeline.NewStack(t, e, 0, 1)
+	s.StartService(t, pipeline.FreeAddr(t), "--hold", "1s")
+	p := buildTool(t)
+	data, switched := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "switched")
+	listen, rpc, admin := pipeline.FreeAddr(t), pipeline.FreeAddr(t), pipeline.FreeAddr(t)
+	pipeline.Start(t, string(p), "serve", "--data", data, "--listen", listen, "--rpc", rpc, "--admin", admin, "--user-rate", "1000", "--user-burst", "1000").Ready(t, admin)
+	before, during := rowsOf(t, "a", 5000), rowsOf(t, "b", 2000)
+	p.run(t, "copy", before, "--service", rpc)
+	_, err := historyv1.NewHistoryServiceClient(pipeline.Dial(t, []string{rpc})).Delete(t.Context(), &historyv1.DeleteRequest{Uid: "a3", Objects: []*historyv1.Object{{Id: "3", Type: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := p.command(t, "copy", during, "--to", "edge:http://"+listen, "--token-secret-file", filepath.Join(data, "token-secret"), "--rate", "100", "--patience", "3m")
+	if err := load.Start(); err != nil {
+		t.Fatal(err)
+	}
+	move := func() *pipeline.Process {
+		return pipeline.Start(t, string(p), "move", "--data", data, "--admin", admin, "--service", s.RPC[0], "--edge", "touch "+switched)
+	}
+	exists := func(path string) {
+		t.Helper()
+		pipeline.Await(t, time.Minute, path, func(context.Context) error { _, err := os.Stat(path); return err })
+	}
+	for _, file := range []string{filepath.Join(data+".moving", "snapshot.checkpoint"), switched} {
+		killed := move()
+		exists(file)
+		killed.Kill()
+	}
+	s.StartBFFAt(t, listen, filepath.Join(data, "token-secret"))
+	last := move()
+	<-last.Done()
+	if out := last.Log(); !strings.Contains(out, "moved: everything that "+data+" has is in "+s.RPC[0]) {
+		t.Errorf("move: %s", out)
+	}
+	if err := load.Wait(); err != nil {
+		t.Fatalf("load: %v\n%s", err, load.Stdout)
+	}
+	archived(t, e)
+	for _, from := range []string{"archive:" + data, "csv:" + before, "csv:" + during} {
+		out := p.run(t, "verify", "--from", from, "--to", tableOf(s))
+		if from == "csv:"+before && !strings.Contains(out, "  deleted    ") {
+			t.Errorf("verify: %s, want the deleted rows", out)
+		}
 	}
 	s.Stop(t)
 }

@@ -129,12 +129,19 @@ func (s *Stack) start(t testing.TB, name string, more ...string) *Process {
 // StartBFF starts an edge in front of all services and returns its address.
 func (s *Stack) StartBFF(t testing.TB, secret string) string {
 	t.Helper()
-	s.secret, s.listen = filepath.Join(t.TempDir(), "secret"), FreeAddr(t)
-	if err := os.WriteFile(s.secret, []byte(secret), 0o600); err != nil {
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.RestartBFF(t)
+	s.StartBFFAt(t, FreeAddr(t), file)
 	return s.listen
+}
+
+// StartBFFAt starts an edge at an address, with the secret of a file.
+func (s *Stack) StartBFFAt(t testing.TB, listen, secret string) {
+	t.Helper()
+	s.listen, s.secret = listen, secret
+	s.RestartBFF(t)
 }
 
 // RestartBFF starts an edge like the last one, which has ended.
