@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,9 +57,10 @@ func BenchmarkBeside(b *testing.B) {
 		for some := range slices.Chunk(all, batch) {
 			s.check(cache.Write(b.Context(), some))
 		}
+		var turn atomic.Int64 // a turn's new object has its number
 		beside(b, func(i int) error {
 			one := all[i%len(all):][:1]
-			one.beat(i)
+			one.beat(int(turn.Add(1)))
 			s.check(cache.Write(b.Context(), one))
 			return nil
 		}, func(ctx context.Context) (backfill.Report, error) {
