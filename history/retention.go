@@ -114,8 +114,8 @@ func (b *Rulebook) life(class string) Life {
 
 // Agree compares the retention of a store with the rules, which take over its [Life.Since]. Rules without a
 // retention take over the whole, and those of a tool the classes; see [Rulebook.Adopt]. It returns the retention to
-// store, with classes that the store did not know. It fails if any lifetime differs, or the class of any type: records of
-// the type would be where nobody looks for them.
+// store, with classes that the store did not know. It fails if any lifetime differs, or the class of any type: readers
+// would not find the records of that type.
 func (b *Rulebook) Agree(stored Retention) (Retention, error) {
 	if b.keep != 0 && b.keep != stored.Keep {
 		return stored, fmt.Errorf("%w: its records live %s, not %s", ErrRetention, FormatRetention(stored.Keep), FormatRetention(b.keep))

@@ -84,14 +84,14 @@ func (a *api) point(ctx context.Context, in *pointInput) (*codec.Record, error) 
 	if err != nil {
 		return nil, err
 	}
-	records, err := a.points(ctx, []*historyv1.Object{object})
+	resp, err := a.points(ctx, []*historyv1.Object{object}, false)
 	if err != nil {
 		return nil, err
 	}
-	if records[0] == nil {
-		return nil, errNotFound
+	if record := codec.NewRecords(resp.Items)[0]; record != nil {
+		return record, nil
 	}
-	return records[0], nil
+	return nil, errNotFound
 }
 
 type viewingsInput struct {
@@ -140,20 +140,13 @@ func (a *api) lookup(ctx context.Context, in *lookupInput) (*lookup, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &lookup{Items: make([]lookupEntry, len(objects))}
-	if in.Detail != "summary" {
-		records, err := a.points(ctx, objects)
-		for i, r := range records {
-			out.Items[i].Record = r
-		}
-		return out, err
-	}
-	resp, err := a.pointsOf(ctx, &historyv1.PointsRequest{Objects: objects, Brief: true})
+	resp, err := a.points(ctx, objects, in.Detail == "summary")
 	if err != nil {
 		return nil, err
 	}
-	if err := wantAll("summaries", len(resp.Summaries), len(objects)); err != nil {
-		return nil, err
+	out := &lookup{Items: make([]lookupEntry, len(objects))}
+	for i, r := range codec.NewRecords(resp.Items) {
+		out.Items[i].Record = r
 	}
 	for i, s := range codec.NewSummaries(resp.Summaries) {
 		if resp.Summaries[i].Object != nil {
@@ -163,28 +156,22 @@ func (a *api) lookup(ctx context.Context, in *lookupInput) (*lookup, error) {
 	return out, nil
 }
 
-// points returns one record per object, nil if missing.
-func (a *api) points(ctx context.Context, objects []*historyv1.Object) ([]*codec.Record, error) {
-	resp, err := a.pointsOf(ctx, &historyv1.PointsRequest{Objects: objects})
+// points returns an item of each object, or if brief a summary; one without an object if it is missing.
+func (a *api) points(ctx context.Context, objects []*historyv1.Object, brief bool) (*historyv1.PointsResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
+	defer cancel()
+	resp, err := a.cfg.Service.Points(ctx, &historyv1.PointsRequest{Uid: uidOf(ctx), Objects: objects, Brief: brief})
 	if err != nil {
 		return nil, err
 	}
-	return codec.NewRecords(resp.Items), wantAll("points", len(resp.Items), len(objects))
-}
-
-func (a *api) pointsOf(ctx context.Context, req *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
-	defer cancel()
-	req.Uid = uidOf(ctx)
-	return a.cfg.Service.Points(ctx, req)
-}
-
-// wantAll fails for an answer that is not whole, which must not look like missing records.
-func wantAll(what string, got, want int) error {
-	if got != want {
-		return fmt.Errorf("%d %s for %d objects", got, what, want)
+	items, summaries := len(objects), 0
+	if brief {
+		items, summaries = summaries, items
 	}
-	return nil
+	if len(resp.Items) != items || len(resp.Summaries) != summaries { // must not look like missing records
+		return nil, fmt.Errorf("%d points and %d summaries for %d objects", len(resp.Items), len(resp.Summaries), len(objects))
+	}
+	return resp, nil
 }
 
 func (a *api) objects(ctx context.Context, in *upload, limit int) (objects []*historyv1.Object, err error) {

@@ -59,9 +59,9 @@ func (o old) copied(b *testing.B, m meter, from backfill.Source, to backfill.Tar
 	})
 }
 
-// BenchmarkBackfill measures copies and verify, of a file and of a store, with the processor time of a row. Into HBase
-// it is beside bare puts of the same records, and into an embedded store beside a copy into a service. An iteration is
-// a round of all; figures are medians. Use -benchtime 5x.
+// BenchmarkBackfill measures copies and verify, of a file and of a store, with the processor time of a row. The baseline
+// in HBase is bare puts of the same records, for an embedded store a copy into a service. An iteration is a round of
+// all; figures are medians. Use -benchtime 5x.
 func BenchmarkBackfill(b *testing.B) {
 	o := oldViewings()
 	b.Run("embedded", func(b *testing.B) { o.rounds(b, "service", o.embedded) })

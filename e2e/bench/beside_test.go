@@ -20,9 +20,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// BenchmarkBeside measures the p99 of live calls, in turns quiet and beside a copy. They are reports to an all-in-one
-// that takes old viewings with a limit of 50 ms, and writes to a Redis that is copied from. Figures are medians. Use
-// -benchtime 5x.
+// BenchmarkBeside measures the p99 of live calls without a copy and during one, in turns. One case sends reports to an
+// all-in-one that takes a copy with a limit of 50 ms. The other writes to Redis during a scan. Figures are medians.
+// Use -benchtime 5x.
 func BenchmarkBeside(b *testing.B) {
 	b.Run("copy-into-service", func(b *testing.B) {
 		rpc, admin := pipeline.FreeAddr(b), pipeline.FreeAddr(b)
@@ -70,7 +70,7 @@ func BenchmarkBeside(b *testing.B) {
 	})
 }
 
-// beside reports the p99 of calls, quiet and while a copy runs, again and again where it ends sooner.
+// beside reports the p99 of calls without a copy and during one, which starts again when it ends.
 func beside(b *testing.B, call func(i int) error, copying func(context.Context) (backfill.Report, error)) {
 	b.Helper()
 	all := make(map[string][]float64)

@@ -53,8 +53,8 @@ func (r *Reader) list(ctx context.Context, req *historyv1.ListRequest) (*history
 // begin sets how a walk reads a user's list. A strict walk has no incomplete records.
 func (r *Reader) begin(ctx context.Context, w *walk, uid string, summaries, strict bool) error { //nolint:revive // a walk, and what it reads
 	var border int64 // summaries replace records before this time
-	if summaries && r.cfg.Summaries != nil {
-		ttl, err := r.cfg.Summaries.SummaryTTL(ctx)
+	if summaries {
+		ttl, err := r.summaryTTL(ctx)
 		if err != nil {
 			return err
 		}

@@ -83,17 +83,21 @@ func (r *Reader) withoutRecord(ctx context.Context, uid string, page history.Sum
 		return nil, err
 	}
 	for i, e := range entries {
-		o := keys[i].Object
-		gone := e.User.ClearedAt(o.Type)
-		if e.Record != nil {
-			gone = max(gone, e.Record.RemovedAt)
-		}
-		s, left := page.Items[i].After(gone)
+		s, left := page.Items[i].After(removedAt(keys[i].Object, &e))
 		if left && (e.Record == nil || e.Record.Version.Time() < border) {
 			shown = append(shown, s)
 		}
 	}
 	return shown, nil
+}
+
+// removedAt returns the time up to which everything of an object is deleted or cleared.
+func removedAt(o history.Object, e *history.Entry) int64 {
+	at := e.User.ClearedAt(o.Type)
+	if e.Record != nil {
+		at = max(at, e.Record.RemovedAt)
+	}
+	return at
 }
 
 // sinceBorder loads keys of one namespace, and gets those without a cached record since the border from the
@@ -135,14 +139,19 @@ func (r *Reader) sinceBorder(ctx context.Context, keys []history.Key, border int
 // pastPage is how many summaries one read takes in search of objects.
 const pastPage = 1000
 
+// summaryTTL returns the lifetime of summaries in milliseconds, 0 if none are kept.
+func (r *Reader) summaryTTL(ctx context.Context) (int64, error) {
+	if r.cfg.Summaries == nil {
+		return 0, nil
+	}
+	return r.cfg.Summaries.SummaryTTL(ctx)
+}
+
 // past returns the summaries of some keys of a user. It reads the user's summaries until it has all: they are sorted by
 // time. Their parts stay in the store's memory.
 func (r *Reader) past(ctx context.Context, uid string, keys []history.Key) (map[history.Object]history.Summary, error) {
 	found := make(map[history.Object]history.Summary)
-	if r.cfg.Summaries == nil {
-		return found, nil
-	}
-	if ttl, err := r.cfg.Summaries.SummaryTTL(ctx); err != nil || ttl == 0 {
+	if ttl, err := r.summaryTTL(ctx); err != nil || ttl == 0 {
 		return found, err
 	}
 	wanted := make(map[history.Object]bool)
@@ -156,7 +165,7 @@ func (r *Reader) past(ctx context.Context, uid string, keys []history.Key) (map[
 			return nil, err
 		}
 		for _, s := range page.Items {
-			if _, later := found[s.Object]; wanted[s.Object] && !later {
+			if wanted[s.Object] {
 				found[s.Object] = s
 			}
 		}
@@ -173,11 +182,7 @@ func (r *Reader) briefly(keys []history.Key, entries []history.Entry, past map[h
 	resp := &historyv1.PointsResponse{Summaries: make([]*historyv1.Summary, len(keys))}
 	for i, e := range entries {
 		o := keys[i].Object
-		gone := e.User.ClearedAt(o.Type)
-		if e.Record != nil {
-			gone = max(gone, e.Record.RemovedAt)
-		}
-		s, known := past[o].After(gone)
+		s, known := past[o].After(removedAt(o, &e))
 		if rec := e.Record.Visible(o, &e.User); rec != nil {
 			s, known = s.With(o, rec, r.cfg.Rules)
 		}

@@ -71,7 +71,7 @@ func BenchmarkCount(b *testing.B) {
 	}
 }
 
-// BenchmarkTotals reads the totals of an object, beside a point read of a record.
+// BenchmarkTotals compares a read of an object's totals with a point read of a record.
 func BenchmarkTotals(b *testing.B) {
 	db := open(b, b.TempDir(), pebble.Config{})
 	o := []history.Object{viewing(0, 0).Object}
