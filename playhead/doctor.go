@@ -223,25 +223,65 @@ func (f *doctorFlags) examineEngines(ctx context.Context) (found []finding, err 
 		return nil, err
 	}
 	defer archive.Close()
-	check := func(name, do string, check func(context.Context) error) {
+	check := func(name, do string, check func(context.Context) error) (well bool) {
 		ctx, cancel := context.WithTimeout(ctx, engineWithin)
 		defer cancel()
-		if err := check(ctx); err != nil {
+		err := check(ctx)
+		if err != nil {
 			found = append(found, finding{aFault, name, err.Error(), do})
 		}
+		return err == nil
 	}
-	if check("redis", "correct what it names", cache.Prepare); len(found) == 0 {
+	if check("redis", "correct what it names", cache.Prepare) {
 		check("redis", "redis-cli config set, and in its configuration file", cache.Fit)
 	}
 	for _, t := range topics {
 		check("kafka", "kafka-configs.sh --alter, or kafka-reassign-partitions.sh for replicas", t.Fit)
 		_ = t.Close()
 	}
-	check("hbase", "correct what it names", archive.Prepare)
+	if check("hbase", "correct what it names", archive.Prepare) {
+		found = append(found, f.examineRegions(ctx, archive)...)
+	}
 	for line := range strings.Lines(lines.String()) {
 		found = append(found, finding{aWarning, "engines", strings.TrimSpace(line), "correct what it names"})
 	}
 	return found, nil
+}
+
+// examineRegions returns the findings about the regions of HBase's tables.
+func (f *doctorFlags) examineRegions(ctx context.Context, archive *hbase.Archive) (found []finding) {
+	spreads, err := archive.Spread(ctx)
+	if err != nil {
+		return []finding{{aWarning, "hbase", err.Error(), "see that a master runs and answers the user playhead"}}
+	}
+	for _, s := range spreads {
+		found = append(found, uneven(s, f.Regions)...)
+	}
+	return found
+}
+
+// uneven returns a warning if region servers have no region of a table, or far more than others. No table needs more
+// than so many regions.
+func uneven(s hbase.Spread, enough int) []finding {
+	counts := slices.Sorted(maps.Values(s.Regions))
+	servers, all := len(counts), 0
+	for _, n := range counts {
+		all += n
+	}
+	if all < min(servers, enough) {
+		return []finding{{
+			aWarning, "hbase", fmt.Sprintf("table %s has regions for %d of %d region servers", s.Table, all, servers),
+			fmt.Sprintf("in HBase's shell: split '%s', '80', and once that is compacted '40' and 'c0', and so on: rows begin with two hex digits", s.Table),
+		}}
+	}
+	fewest, most := counts[0], counts[servers-1]
+	if share := (all + servers - 1) / servers; most > 2*share || fewest == 0 && all >= servers {
+		return []finding{{
+			aWarning, "hbase", fmt.Sprintf("region servers have from %d to %d regions of table %s", fewest, most, s.Table),
+			"in HBase's shell: balance_switch true, then balancer; hbase.master.loadbalance.bytable makes it count each table for itself",
+		}}
+	}
+	return nil
 }
 
 // withoutTime leaves out what a finding does not need.

@@ -7,11 +7,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/internal/obs"
 )
 
@@ -109,6 +112,38 @@ func TestDoctorAsksEngines(t *testing.T) {
 	for _, want := range []string{"fault    redis: ", "fault    kafka: describe topic history.dead", "fault    hbase: open archive: unavailable: no ZooKeeper"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("got\n%s\nwant %q", out, want)
+		}
+	}
+}
+
+func TestUnevenRegions(t *testing.T) {
+	for _, tt := range []struct {
+		regions []int // of each server
+		want    string
+	}{
+		{[]int{1}, ""},
+		{[]int{16}, ""},
+		{[]int{1, 1, 1}, ""},
+		{[]int{5, 5, 6}, ""},
+		{[]int{3, 5, 8}, ""},
+		{[]int{0, 1}, "table history has regions for 1 of 2 region servers"},
+		{[]int{1, 1, 0}, "table history has regions for 2 of 3 region servers"},
+		{[]int{0, 8, 8}, "region servers have from 0 to 8 regions of table history"},
+		{[]int{1, 1, 1, 13}, "region servers have from 1 to 13 regions of table history"},
+		{append(slices.Repeat([]int{1}, 16), slices.Repeat([]int{0}, 84)...), ""}, // enough for a hundred servers
+	} {
+		s := hbase.Spread{Table: "history", Regions: map[string]int{}}
+		for i, n := range tt.regions {
+			s.Regions[strconv.Itoa(i)] = n
+		}
+		got := ""
+		for _, f := range uneven(s, 16) {
+			if got += f.Finding; f.Severity != aWarning || f.Do == "" {
+				t.Errorf("%v: got %+v, want a warning with a remedy", tt.regions, f)
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%v: got %q, want %q", tt.regions, got, tt.want)
 		}
 	}
 }

@@ -26,6 +26,7 @@ var (
 	PauseValue = pauseValue
 	Classify   = classify
 	Chunks     = chunks
+	Spreads    = spreads
 )
 
 // NewWith returns an archive over another client, with all rows on one server.

@@ -177,6 +177,29 @@ func TestOpenMakesTheTable(t *testing.T) {
 	}
 }
 
+// TestSpread has the master count the regions. Servers report new ones to it within seconds.
+func TestSpread(t *testing.T) {
+	a := open(t, hbase.Config{Table: tableOf(t), Regions: 5})
+	for late := time.Now().Add(time.Minute); ; {
+		all, err := a.Spread(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, s := range all {
+			for _, regions := range s.Regions {
+				n += regions
+			}
+		}
+		if len(all) == 1 && n == 5 {
+			return
+		}
+		if time.Now().After(late) {
+			t.Fatalf("got %v, want one table with 5 regions", all)
+		}
+	}
+}
+
 func createTable(t *testing.T, table string, families map[string]map[string]string, options ...func(*hrpc.CreateTable)) {
 	t.Helper()
 	call := hrpc.NewCreateTable(t.Context(), []byte(table), families, options...)
