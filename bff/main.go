@@ -34,7 +34,7 @@ type flags struct {
 	Hosts           trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
 	Service         []string      `help:"Instances of history-service: host:port of each, or dns:///name:port for all addresses of a name." default:"127.0.0.1:7070"`
 	Upstream        trust.Peer    `embed:"" prefix:"service-"`
-	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more. Without it the secret is taken from $PLAYHEAD_TOKEN_SECRET; there is no flag for it, since flags are for all to see."`
+	TokenSecretFile string        `help:"File with the secrets that tokens may be signed with, one a line, 32 bytes or more each; read again when it changes. Without it the secret is taken from $PLAYHEAD_TOKEN_SECRET; there is no flag for it, since flags are for all to see."`
 	TokenKeysFile   string        `help:"File with the public keys of those who sign tokens, a JSON web key set; read again when it changes. The secret is not needed then."`
 	OIDCIssuer      string        `name:"oidc-issuer" help:"URL of an OpenID Connect issuer whose tokens are accepted, as in their claim iss; needs --audience. The secret is not needed then."`
 	Pages           bool          `help:"Serve the history and the player page." default:"true" negatable:""`
@@ -78,7 +78,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	if err != nil {
 		return err
 	}
-	tokens, err := token.Open(token.Config{Secret: secret, KeysFile: f.TokenKeysFile, Issuer: f.OIDCIssuer, Audience: f.Audience, Logger: log})
+	tokens, err := token.Open(token.Config{Secret: secret, SecretFile: f.TokenSecretFile, KeysFile: f.TokenKeysFile, Issuer: f.OIDCIssuer, Audience: f.Audience, Logger: log})
 	if err != nil {
 		return err
 	}
@@ -106,19 +106,13 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	return g.Run(ctx)
 }
 
+// secret returns the secret of the environment.
 func (f *flags) secret(getenv func(string) string) ([]byte, error) {
-	if f.TokenSecretFile == "" {
-		s := getenv(secretVariable)
-		if s == "" && f.TokenKeysFile == "" && f.OIDCIssuer == "" {
-			return nil, errors.New("no token secret: set --token-secret-file or $" + secretVariable + ", or --token-keys-file, or --oidc-issuer")
-		}
-		return bytes.TrimSpace([]byte(s)), nil // as for a file
+	s := getenv(secretVariable)
+	if s == "" && f.TokenSecretFile == "" && f.TokenKeysFile == "" && f.OIDCIssuer == "" {
+		return nil, errors.New("no token secret: set --token-secret-file or $" + secretVariable + ", or --token-keys-file, or --oidc-issuer")
 	}
-	secret, err := token.ReadSecret(f.TokenSecretFile)
-	if err != nil {
-		return nil, fmt.Errorf("--token-secret-file: %w", err)
-	}
-	return secret, nil
+	return bytes.TrimSpace([]byte(s)), nil // as for a file
 }
 
 // process has what all parts share.

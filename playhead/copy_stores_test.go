@@ -29,7 +29,7 @@ func TestCopyStores(t *testing.T) {
 	if out, err = replayed(t, "copy", "--from=archive:"+dir, "--to=ndjson:"+lines); err != nil {
 		t.Fatal(out, err)
 	}
-	other := started(t, t.TempDir(), nil)
+	other := started(t, t.TempDir())
 	for _, want := range []string{"  new  ", "  equal  "} {
 		if out, err = replayed(t, "copy", "--from=ndjson:"+lines, "--to=service", "--service="+other.RPC()); err != nil || strings.Count(out, "\n") != 2 || !strings.Contains(out, want) {
 			t.Fatalf("got %q, %v, want all %s", out, err, want)
@@ -42,7 +42,7 @@ func TestCopyStores(t *testing.T) {
 		}
 	}
 	verifyRepairs(t, dir, lines)
-	filled := started(t, dir, nil)
+	filled := started(t, dir)
 	v.check(t, filled.RPC())
 	if _, err := replayed(t, "copy", "--from=archive:"+dir, "--to=none"); err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("a directory in use: %v", err)
@@ -95,7 +95,7 @@ func TestCopyDeadFile(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "dead-letters.ndjson"), append(line, "\nno letter\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := replayed(t, "copy", "--from=dead:"+dir, "--service="+started(t, t.TempDir(), nil).RPC())
+	out, err := replayed(t, "copy", "--from=dead:"+dir, "--service="+started(t, t.TempDir()).RPC())
 	if exitCode(err) != exitIncomplete || !strings.Contains(out, "  new        1\n") || !strings.Contains(out, "  rejected   1\n") {
 		t.Errorf("got %q, %v, want one new, one rejected", out, err)
 	}

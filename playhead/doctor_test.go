@@ -21,7 +21,7 @@ import (
 // ready starts a server, waits until it is ready, and returns its admin port.
 func ready(t *testing.T) string {
 	t.Helper()
-	admin := started(t, t.TempDir(), nil, func(c *allinone.Config) { c.Registry = obs.NewRegistry() }).Admin()
+	admin := started(t, t.TempDir(), func(c *allinone.Config) { c.Registry = obs.NewRegistry() }).Admin()
 	for late := time.Now().Add(30 * time.Second); ; {
 		p := instance{addr: admin}
 		if err := p.read(t.Context(), time.Second); err == nil && len(p.failing) == 0 {

@@ -19,7 +19,7 @@ func TestErase(t *testing.T) {
 	dead := filepath.Join(dir, "dead-letters.ndjson")
 	kept := `{"time":"2026-01-02T03:04:05Z","key":"77/100_1","origin":"archive","reason":"too large","letter":""}` + "\nno letter\n"
 	gone := `{"time":"2026-01-02T03:04:05Z","key":"7/100_1","origin":"archive","reason":"too large","letter":""}` + "\n"
-	p := started(t, dir, nil)
+	p := started(t, dir)
 	if err := os.WriteFile(dead, []byte(gone+kept+gone), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 func TestHot(t *testing.T) {
 	var admins []string
 	for range 2 {
-		p := started(t, t.TempDir(), nil)
+		p := started(t, t.TempDir())
 		admins = append(admins, p.Admin())
 		conn, err := grpc.NewClient(p.RPC(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {

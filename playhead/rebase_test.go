@@ -17,7 +17,7 @@ import (
 func TestRebase(t *testing.T) {
 	var ahead atomic.Int64
 	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())).Round(0) }
-	p := started(t, t.TempDir(), nil, func(c *allinone.Config) { c.Wall = now })
+	p := started(t, t.TempDir(), func(c *allinone.Config) { c.Wall = now })
 	conn, err := grpc.NewClient(p.RPC(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

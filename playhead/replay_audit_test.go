@@ -26,7 +26,7 @@ func TestAudit(t *testing.T) {
 	for _, args := range [][]string{
 		{"--to=edge:" + front, "--token-secret-file=" + secret},
 		{"--to=edge:" + front, "--token-secret-file=" + secret, "--users=2"},
-		{"--to=service", "--service=" + started(t, t.TempDir(), nil).RPC()},
+		{"--to=service", "--service=" + started(t, t.TempDir()).RPC()},
 	} {
 		if err := audited(t, args...); err != nil {
 			t.Errorf("%q: %v", args, err)

@@ -43,7 +43,7 @@ func TestCopyOlderDeletesUnknown(t *testing.T) {
 			t.Errorf("%v: got %q, %v, want a refusal", args, out, err)
 		}
 	}
-	conn, err := grpc.NewClient(started(t, dir, nil).RPC(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(started(t, dir).RPC(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

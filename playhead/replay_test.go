@@ -194,17 +194,16 @@ func TestCopyInterrupted(t *testing.T) {
 func edge(t *testing.T) (url, secret string) {
 	t.Helper()
 	secret = filepath.Join(t.TempDir(), "secret")
-	text := strings.Repeat("s", 40)
-	if err := os.WriteFile(secret, []byte(text+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(secret, []byte(strings.Repeat("s", 40)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return "http://" + started(t, t.TempDir(), []byte(text)).HTTP(), secret
+	return "http://" + started(t, t.TempDir(), func(c *allinone.Config) { c.SecretFile = secret }).HTTP(), secret
 }
 
 // started runs the all-in-one on a directory until the test ends.
-func started(t *testing.T, dir string, secret []byte, change ...func(*allinone.Config)) *allinone.Process {
+func started(t *testing.T, dir string, change ...func(*allinone.Config)) *allinone.Process {
 	t.Helper()
-	cfg := allinone.Config{Dir: dir, Secret: secret}
+	cfg := allinone.Config{Dir: dir}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -224,7 +223,7 @@ func TestThroughAnEdge(t *testing.T) {
 		"--to=edge:" + url: "--to edge:URL needs --token-secret-file",
 		"--to=edge:" + url + "/nowhere --token-secret-file=" + secret:                                     "refused for good",
 		"--to=edge:" + url + " --patience=1h --token-secret-file=" + file(t, strings.Repeat("wrong", 10)): "refuses the tokens, is the secret its own, and the audience?",
-		"--to=edge:" + url + " --token-secret-file=" + file(t, "short"):                                   "--token-secret-file: token secret: 5 bytes; want at least 32",
+		"--to=edge:" + url + " --token-secret-file=" + file(t, "short"):                                   "--token-secret-file: line 1: token secret: 5 bytes; want at least 32",
 		"--to=edge:127.0.0.1:1 --patience=1h --token-secret-file=" + secret:                               "want one such as https://",
 		"--to=edge:http://127.0.0.1:1 --patience=300ms --token-secret-file=" + secret:                     "is it there",
 	} {

@@ -25,7 +25,7 @@ type serveFlags struct {
 	InsecureRPC     bool          `name:"insecure-rpc" help:"Let other machines call the gRPC server without a token of the scope admin: who reaches the port may read and erase every user."`
 	Admin           string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
 	Hosts           trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
-	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more; otherwise the process makes its own."`
+	TokenSecretFile string        `help:"File with the secrets that tokens may be signed with, one a line, 32 bytes or more each; read again when it changes. Without it the process makes its own."`
 	TokenKeysFile   string        `help:"File with public keys whose tokens are accepted too, a JSON web key set; read again when it changes."`
 	OIDCIssuer      string        `name:"oidc-issuer" help:"URL of an OpenID Connect issuer whose tokens are accepted too, as in their claim iss; needs --audience. See docs/tokens.md."`
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
@@ -70,9 +70,10 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	if err != nil {
 		return err
 	}
-	secret, err := f.secret()
-	if err != nil {
-		return err
+	if f.TokenSecretFile != "" { // a wrong one creates nothing
+		if _, err := token.ReadSecret(f.TokenSecretFile); err != nil {
+			return fmt.Errorf("--token-secret-file: %w", err)
+		}
 	}
 	if f.OIDCIssuer != "" && f.Audience == "" {
 		return errors.New("--oidc-issuer needs --audience: tokens of the issuer's other applications would be accepted too")
@@ -106,7 +107,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 		return err
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
-		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, InsecureRPC: f.InsecureRPC, Admin: f.Admin, Secret: secret, KeysFile: f.TokenKeysFile, Issuer: f.OIDCIssuer, Audience: f.Audience, Memory: run.Memory(), Files: files, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
+		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, InsecureRPC: f.InsecureRPC, Admin: f.Admin, SecretFile: f.TokenSecretFile, KeysFile: f.TokenKeysFile, Issuer: f.OIDCIssuer, Audience: f.Audience, Memory: run.Memory(), Files: files, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
 		Hold: f.Hold, Keep: f.Keep, CompactAbove: f.CompactAbove, Summary: f.Summary, Plays: f.Plays, Rules: rules, Counted: counted, Webhook: hook, MaxClockGap: f.MaxClockGap, LameDuck: f.LameDuck, Drain: f.Drain, Terminate: run.Terminate, Tracer: traces.Tracer, Logger: log, Registry: registry,
 		Reload: func(setUserRate func(rate, burst float64)) ([]string, error) {
 			var next serveFlags
@@ -139,15 +140,4 @@ func terminal(out io.Writer) bool {
 	}
 	about, err := f.Stat()
 	return err == nil && about.Mode()&os.ModeCharDevice != 0
-}
-
-func (f *serveFlags) secret() ([]byte, error) {
-	if f.TokenSecretFile == "" {
-		return nil, nil
-	}
-	secret, err := token.ReadSecret(f.TokenSecretFile)
-	if err != nil {
-		return nil, fmt.Errorf("--token-secret-file: %w", err)
-	}
-	return secret, nil
 }

@@ -225,7 +225,7 @@ type abused struct {
 func newAbused(t *testing.T) *abused {
 	t.Helper()
 	cfg := config(t.TempDir())
-	cfg.Secret, cfg.Audience, cfg.Registry = []byte(abusedSecret), abusedFor, prometheus.NewRegistry()
+	cfg.SecretFile, cfg.Audience, cfg.Registry = written(t, abusedSecret), abusedFor, prometheus.NewRegistry()
 	return &abused{t, allinonetest.Start(t, cfg), cfg.Registry}
 }
 

@@ -70,7 +70,7 @@ func (p *Process) open(ctx context.Context) (err error) {
 	if p.secret, err = signingSecret(p.cfg); err != nil {
 		return err
 	}
-	p.tokens, err = token.Open(token.Config{Secret: p.secret, KeysFile: p.cfg.KeysFile, Issuer: p.cfg.Issuer, Audience: p.cfg.Audience, Logger: p.cfg.Logger})
+	p.tokens, err = token.Open(token.Config{Secret: p.secret, SecretFile: p.cfg.SecretFile, KeysFile: p.cfg.KeysFile, Issuer: p.cfg.Issuer, Audience: p.cfg.Audience, Logger: p.cfg.Logger})
 	if err != nil {
 		return err
 	}

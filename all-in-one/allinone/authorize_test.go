@@ -3,6 +3,8 @@ package allinone_test
 import (
 	"bytes"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -15,6 +17,16 @@ import (
 	"github.com/playhead/playhead/bff/token"
 )
 
+// written returns a file with that text.
+func written(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // TestRPCFromElsewhere: callers on other machines need a token with the scope admin.
 func TestRPCFromElsewhere(t *testing.T) {
 	secret := bytes.Repeat([]byte("s"), token.MinSecret)
@@ -25,7 +37,7 @@ func TestRPCFromElsewhere(t *testing.T) {
 		}
 		return "Bearer " + text
 	}
-	asked := openWith(t, func(c *allinone.Config) { c.Dir, c.Secret = t.TempDir(), secret })
+	asked := openWith(t, func(c *allinone.Config) { c.Dir, c.SecretFile = t.TempDir(), written(t, string(secret)) })
 	insecure := openWith(t, func(c *allinone.Config) { c.Dir, c.InsecureRPC = t.TempDir(), true })
 	for _, tt := range []struct {
 		name, from, header string

@@ -47,8 +47,8 @@ type Config struct {
 	// HTTP, RPC and Admin are the addresses of the API, the gRPC server and the admin port (defaults
 	// 127.0.0.1:8080, :7070 and :7071).
 	HTTP, RPC, Admin string
-	// Secret signs tokens. The default is generated and kept in the data directory.
-	Secret []byte
+	// SecretFile has the secrets of tokens. The default is one that is generated and kept in the data directory.
+	SecretFile string
 	// KeysFile and Issuer verify further tokens, see [token.Config].
 	KeysFile, Issuer string
 	// InsecureRPC lets other machines call the gRPC server without a token of the scope admin.
@@ -224,11 +224,11 @@ func (p *Process) openClock(ctx context.Context) error {
 // secretFile, in the data directory, holds the generated secret.
 const secretFile = "token-secret"
 
-// signingSecret returns the given secret, or the generated one. The first start generates it, readable only by
-// its user.
+// signingSecret returns the first secret of the file, or the generated one. The first start generates it, readable
+// only by its user.
 func signingSecret(cfg Config) ([]byte, error) {
-	if len(cfg.Secret) > 0 {
-		return cfg.Secret, nil
+	if cfg.SecretFile != "" {
+		return token.ReadSecret(cfg.SecretFile)
 	}
 	text, err := ReadSecret(cfg.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -237,7 +237,7 @@ func signingSecret(cfg Config) ([]byte, error) {
 	return text, err
 }
 
-// ReadSecret returns the secret that a process without [Config.Secret] generated in its data directory.
+// ReadSecret returns the secret that a process without [Config.SecretFile] generated in its data directory.
 func ReadSecret(dir string) ([]byte, error) {
 	path := filepath.Join(dir, secretFile)
 	text, err := token.ReadSecret(path)
@@ -263,7 +263,7 @@ func makeSecret(path string) ([]byte, error) {
 	return text, nil
 }
 
-// Token returns a token for a user, for trials.
+// Token returns a token for a user, for trials, signed with the secret of the start.
 func (p *Process) Token(uid string, ttl time.Duration) (string, error) {
 	return token.Mint(p.secret, uid, p.cfg.Audience, ttl)
 }

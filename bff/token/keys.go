@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/playhead/playhead/internal/trust"
 )
@@ -40,6 +41,7 @@ var errNoKey = errors.New("no key of that name")
 type keys struct {
 	from  string                          // file or issuer
 	load  func() (text []byte, err error) // nil without an error: unchanged
+	parse func(text []byte) (map[string]any, error)
 	renew time.Duration
 	log   *slog.Logger
 
@@ -48,14 +50,17 @@ type keys struct {
 	mu      sync.Mutex
 	checked time.Time // begin of the last read
 	err     error     // of the last read
-	byName  map[string]crypto.PublicKey
+	byName  map[string]any
 }
 
-// openKeys returns the key set of a file, which must be readable.
-func openKeys(path string, log *slog.Logger) (*keys, error) {
-	k := &keys{from: path, load: (&keyFile{path: path}).load, renew: recheck, log: log}
+// openKeys returns the keys of a flag's file, which must be readable; nil without a file.
+func openKeys(flag, path string, parse func(text []byte) (map[string]any, error), log *slog.Logger) (*keys, error) {
+	if path == "" {
+		return nil, nil
+	}
+	k := &keys{from: path, load: (&keyFile{path: path}).load, parse: parse, renew: recheck, log: log}
 	if k.refresh(); k.err != nil {
-		return nil, fmt.Errorf("--token-keys-file: %w", k.err)
+		return nil, fmt.Errorf("%s: %w", flag, k.err)
 	}
 	return k, nil
 }
@@ -66,14 +71,14 @@ func openIssuer(issuer string, log *slog.Logger) (*keys, error) {
 	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !trust.Hosts(nil).Allow(u.Host)) {
 		return nil, fmt.Errorf("--oidc-issuer %q: want a URL such as https://idp.example.com; http only for localhost, addresses and names without a dot", issuer)
 	}
-	k := &keys{from: issuer, load: (&keyServer{issuer: issuer, client: &http.Client{Timeout: keysPatience}}).load, renew: time.Hour, log: log}
+	k := &keys{from: issuer, load: (&keyServer{issuer: issuer, client: &http.Client{Timeout: keysPatience}}).load, parse: parseKeys, renew: time.Hour, log: log}
 	k.refresh()
 	return k, nil
 }
 
 // find returns a key by name. A single key needs no name. It fails with [ErrNoKeys] if no set was read yet. One
 // caller waits for a read; the others go on with the previous keys.
-func (k *keys) find(name string) (crypto.PublicKey, error) {
+func (k *keys) find(name string) (any, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key, ok := k.lookup(name)
@@ -97,7 +102,7 @@ func (k *keys) find(name string) (crypto.PublicKey, error) {
 	return nil, errNoKey
 }
 
-func (k *keys) lookup(name string) (crypto.PublicKey, bool) {
+func (k *keys) lookup(name string) (any, bool) {
 	if name == "" && len(k.byName) == 1 {
 		for _, key := range k.byName {
 			return key, true
@@ -110,10 +115,10 @@ func (k *keys) lookup(name string) (crypto.PublicKey, bool) {
 func (k *keys) refresh() {
 	k.loading.Lock()
 	defer k.loading.Unlock()
-	var byName map[string]crypto.PublicKey
+	var byName map[string]any
 	text, err := k.load()
 	if text != nil && err == nil {
-		if byName, err = parseKeys(text); err != nil {
+		if byName, err = k.parse(text); err != nil {
 			err = fmt.Errorf("%s: %w", k.from, err)
 		}
 	}
@@ -128,7 +133,7 @@ func (k *keys) refresh() {
 	switch {
 	case err == nil:
 		if failed || !maps.EqualFunc(byName, k.byName, sameKey) {
-			k.log.Info("token keys read", "keys", len(byName))
+			k.log.Info("token keys read", "from", k.from, "keys", len(byName))
 		}
 		k.byName = byName
 	case !failed:
@@ -136,8 +141,8 @@ func (k *keys) refresh() {
 	}
 }
 
-// sameKey compares public keys. All of their types have the method Equal.
-func sameKey(a, b crypto.PublicKey) bool {
+// sameKey compares public keys, whose types all have the method Equal. Secrets have none.
+func sameKey(a, b any) bool {
 	k, ok := a.(interface {
 		Equal(other crypto.PublicKey) bool
 	})
@@ -252,14 +257,27 @@ func (e *encoded) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// parseSecrets returns a file's secrets as one key without a name: any of them verifies a token.
+func parseSecrets(text []byte) (map[string]any, error) {
+	all, err := secrets(text)
+	if err != nil {
+		return nil, err
+	}
+	var set jwt.VerificationKeySet
+	for _, secret := range all {
+		set.Keys = append(set.Keys, secret)
+	}
+	return map[string]any{"": set}, nil
+}
+
 // parseKeys returns a set's public keys by name. It skips unknown kinds, which sets may contain. A set without
 // a usable key is an error, and so is a private key.
-func parseKeys(text []byte) (map[string]crypto.PublicKey, error) {
+func parseKeys(text []byte) (map[string]any, error) {
 	var set struct{ Keys []jwk }
 	if err := json.Unmarshal(text, &set); err != nil {
 		return nil, fmt.Errorf("key set: %w", err)
 	}
-	byName := make(map[string]crypto.PublicKey)
+	byName := make(map[string]any)
 	for i, k := range set.Keys {
 		if len(k.D) > 0 {
 			return nil, fmt.Errorf("keys[%d] is private", i)

@@ -126,7 +126,9 @@ func TestKeys(t *testing.T) {
 func TestAPublicKeyIsNoSecret(t *testing.T) {
 	i := newIssuer(t, jwt.SigningMethodEdDSA, "one")
 	path := publish(t, filepath.Join(t.TempDir(), "keys"), time.Now(), i)
-	for _, cfg := range []token.Config{{KeysFile: path}, {KeysFile: path, Secret: []byte(secret)}} {
+	secrets := filepath.Join(t.TempDir(), "secrets")
+	write(t, secrets, []byte(secret), time.Now())
+	for _, cfg := range []token.Config{{KeysFile: path}, {KeysFile: path, Secret: []byte(secret)}, {KeysFile: path, SecretFile: secrets}} {
 		v, err := token.Open(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -136,7 +138,7 @@ func TestAPublicKeyIsNoSecret(t *testing.T) {
 			forged := issuer{name: "one", method: jwt.SigningMethodHS256, key: key}
 			wantUID(t, v, forged.sign(t), "")
 		}
-		if wantUID(t, v, i.sign(t), "u1"); len(cfg.Secret) > 0 {
+		if wantUID(t, v, i.sign(t), "u1"); len(cfg.Secret) > 0 || cfg.SecretFile != "" {
 			wantUID(t, v, signed(t, jwt.MapClaims{"sub": "u1", "exp": time.Now().Add(time.Hour).Unix()}), "u1")
 		}
 	}
@@ -182,6 +184,42 @@ func TestRotation(t *testing.T) {
 		wantUID(t, v, after.sign(t), "u1")
 		if err := v.Check(t.Context()); err != nil {
 			t.Errorf("mended: check says %v", err)
+		}
+	})
+}
+
+// TestSecretRotation checks that secrets change without a restart, that each line verifies, and that a bad file keeps the
+// earlier ones.
+func TestSecretRotation(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secrets")
+	synctest.Test(t, func(t *testing.T) {
+		write(t, path, []byte(secret+"\n"), time.Unix(1, 0))
+		v, err := token.Open(token.Config{SecretFile: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims := jwt.MapClaims{"sub": "u1", "exp": time.Now().Add(time.Hour).Unix()}
+		before, after := signed(t, claims), sign(t, jwt.SigningMethodHS256, []byte(other), claims)
+		for i, step := range []struct {
+			text          string
+			before, after string // the user
+			bad           bool
+		}{
+			{secret + "\n", "u1", "", false},
+			{other + "\n" + secret + "\n", "u1", "u1", false},
+			{other + "\n" + secret[1:], "u1", "u1", true},
+			{other + "\n", "", "u1", false},
+		} {
+			write(t, path, []byte(step.text), time.Unix(int64(2+i), 0))
+			time.Sleep(10 * time.Second) // bubble time
+			wantUID(t, v, before, step.before)
+			wantUID(t, v, after, step.after)
+			if err := v.Check(t.Context()); (err != nil) != step.bad {
+				t.Errorf("%q: check says %v", step.text, err)
+			}
+			if got, err := token.ReadSecret(path); err == nil && string(got) != step.text[:len(secret)] {
+				t.Errorf("%q: signs with %q", step.text, got)
+			}
 		}
 	})
 }

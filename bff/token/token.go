@@ -3,6 +3,7 @@
 package token
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -32,12 +33,15 @@ var (
 	ErrNoKeys = fmt.Errorf("%w: the keys of the token's issuer could not be read yet; the server's log says why", history.ErrUnavailable)
 )
 
-// Config selects the accepted tokens. One of Secret, KeysFile and Issuer is required; with several, any suffices.
+// Config selects the accepted tokens. One of Secret, SecretFile, KeysFile and Issuer is required; with several, any
+// suffices.
 type Config struct {
 	// Secret verifies HS256.
 	Secret []byte
-	// KeysFile is a JSON web key set of public keys for RS256, ES256 and EdDSA. It is reloaded within ten
+	// SecretFile has secrets for HS256, one a line, and replaces Secret. Like KeysFile it is reloaded within ten
 	// seconds of a change.
+	SecretFile string
+	// KeysFile is a JSON web key set of public keys for RS256, ES256 and EdDSA.
 	KeysFile string
 	// Issuer is the URL of an OpenID Connect issuer, whose tokens are accepted too. Its keys are read again for an
 	// unknown name, at most every ten seconds, and hourly. It needs an Audience, since issuers serve other
@@ -50,11 +54,12 @@ type Config struct {
 
 // Verifier verifies tokens. It is safe for concurrent use.
 type Verifier struct {
-	secret []byte
-	issuer string
-	keys   *keys // of the file, nil without one
-	issued *keys // of the issuer, nil without one
-	parser *jwt.Parser
+	secret  []byte
+	secrets *keys // of the file, nil without one
+	issuer  string
+	keys    *keys // of the file, nil without one
+	issued  *keys // of the issuer, nil without one
+	parser  *jwt.Parser
 }
 
 // NewVerifier returns a verifier for tokens signed with secret. An empty audience accepts any.
@@ -62,19 +67,16 @@ func NewVerifier(secret []byte, audience string) (*Verifier, error) {
 	return Open(Config{Secret: secret, Audience: audience})
 }
 
-// Open returns a verifier and reads the key file, if any.
+// Open returns a verifier and reads the files, if any.
 func Open(cfg Config) (v *Verifier, err error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	v = &Verifier{secret: cfg.Secret, issuer: cfg.Issuer}
-	var methods []string // not chosen by the token's header
-	if len(cfg.Secret) > 0 || cfg.KeysFile == "" && cfg.Issuer == "" {
-		if err := checkSecret(cfg.Secret); err != nil {
-			return nil, err
-		}
-		methods = append(methods, jwt.SigningMethodHS256.Alg())
-	}
 	if err := v.openKeys(cfg); err != nil {
 		return nil, err
+	}
+	var methods []string // not chosen by the token's header
+	if v.secrets != nil || len(cfg.Secret) > 0 {
+		methods = append(methods, jwt.SigningMethodHS256.Alg())
 	}
 	if v.keys != nil || v.issued != nil {
 		methods = append(methods, jwt.SigningMethodRS256.Alg(), jwt.SigningMethodES256.Alg(), jwt.SigningMethodEdDSA.Alg())
@@ -88,8 +90,14 @@ func Open(cfg Config) (v *Verifier, err error) {
 }
 
 func (v *Verifier) openKeys(cfg Config) (err error) {
-	if cfg.KeysFile != "" {
-		if v.keys, err = openKeys(cfg.KeysFile, cfg.Logger); err != nil {
+	if v.secrets, err = openKeys("--token-secret-file", cfg.SecretFile, parseSecrets, cfg.Logger); err != nil {
+		return err
+	}
+	if v.keys, err = openKeys("--token-keys-file", cfg.KeysFile, parseKeys, cfg.Logger); err != nil {
+		return err
+	}
+	if v.secrets == nil && (len(cfg.Secret) > 0 || v.keys == nil && cfg.Issuer == "") {
+		if err := checkSecret(cfg.Secret); err != nil {
 			return err
 		}
 	}
@@ -132,10 +140,10 @@ func (v *Verifier) Read(text string) (Token, error) {
 	return Token{UID: got.Subject, Scopes: strings.Fields(got.Scope), Until: got.ExpiresAt.Add(Leeway)}, nil
 }
 
-// Check fails while the keys of the file or the issuer cannot be read. Earlier ones stay in use.
+// Check fails while the keys of a file or the issuer cannot be read. Earlier ones stay in use.
 func (v *Verifier) Check(context.Context) error {
 	var errs []error
-	for _, k := range []*keys{v.keys, v.issued} {
+	for _, k := range []*keys{v.secrets, v.keys, v.issued} {
 		if k != nil {
 			errs = append(errs, k.check())
 		}
@@ -165,6 +173,9 @@ func (v *Verifier) key(t *jwt.Token) (any, error) {
 		return nil, errors.New("crit: no extension is known")
 	}
 	if t.Method == jwt.SigningMethodHS256 {
+		if v.secrets != nil {
+			return v.secrets.find("")
+		}
 		return v.secret, nil
 	}
 	name, _ := t.Header["kid"].(string)
@@ -214,13 +225,30 @@ func Mint(secret []byte, uid, audience string, ttl time.Duration) (string, error
 	return Claims{UID: uid, Audience: audience, TTL: ttl}.Sign(secret)
 }
 
-// ReadSecret reads a secret from a file. It fails for an unreadable file or fewer than [MinSecret] bytes.
+// ReadSecret returns the secret of a file that signs: its first line. It fails for an unreadable file or a secret of
+// fewer than [MinSecret] bytes.
 func ReadSecret(path string) ([]byte, error) {
-	secret, err := trust.Secret(path)
+	text, err := trust.Secret(path)
 	if err != nil {
 		return nil, fmt.Errorf("token %w", err)
 	}
-	return secret, checkSecret(secret)
+	all, err := secrets(text)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// secrets returns the lines of a file, each a secret. There is at least one.
+func secrets(text []byte) ([][]byte, error) {
+	all := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	for i, line := range all {
+		all[i] = bytes.TrimSpace(line)
+		if err := checkSecret(all[i]); err != nil {
+			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		}
+	}
+	return all, nil
 }
 
 func checkSecret(secret []byte) error {

@@ -15,7 +15,10 @@ import (
 	"github.com/playhead/playhead/bff/token"
 )
 
-const secret = "0123456789abcdef0123456789abcdef"
+const (
+	secret = "0123456789abcdef0123456789abcdef"
+	other  = "fedcba9876543210fedcba9876543210"
+)
 
 func verifier(t *testing.T, audience string) *token.Verifier {
 	t.Helper()
@@ -162,7 +165,10 @@ func TestReadSecret(t *testing.T) {
 	if _, err := token.ReadSecret(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
-	for text, want := range map[string]bool{secret: true, secret + "\n": true, secret + "\r\n": true, secret[1:] + "\n": false, "": false} {
+	for text, want := range map[string]bool{
+		secret: true, secret + "\n": true, secret + "\r\n": true, secret + "\r\n" + other + "\n": true,
+		secret[1:] + "\n": false, "": false, secret + "\n" + other[1:]: false, secret + "\n\n" + other: false,
+	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,8 @@ package browser_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -341,7 +343,10 @@ func TestExpiredToken(t *testing.T) {
 	w := newWorld(t)
 	secret := []byte("0123456789abcdef0123456789abcdef")
 	w.stop()
-	w.cfg.Secret = secret
+	w.cfg.SecretFile = filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(w.cfg.SecretFile, secret, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	w.start()
 	mint := func(life time.Duration) string {
 		text, err := token.Mint(secret, "demo", "", life)
