@@ -103,6 +103,7 @@ func TestDamagedTables(t *testing.T) {
 		"a time to come":            {header + "u,1,1990000000,t\n" + good(2), []string{":2 time: 2033-01-22T09:46:40Z is in the future", "u/2"}},
 		"a huge number":             {header + "u,1,99999999999999999999,t\n" + good(2), []string{":2:5 time", "u/2"}},
 		"no object":                 {header + "u,,1790000000,t\n" + good(2), []string{":2:3 object: missing", "u/2"}},
+		"no value of a database":    {header + "\\N,1,1790000000,t\nu,NULL,1790000000,t\n" + good(2), []string{":2:1 user: missing", ":3:3 object: missing", "u/2"}},
 		"a long object":             {header + "u," + strings.Repeat("x", 5000) + ",1790000000,t\n", []string{"u/xxx"}},
 		"a control character":       {header + "u,a\x07b,1790000000,t\n" + good(2), []string{":2 object.id", "u/2"}},
 		"invalid UTF-8":             {header + "u,a\xffb,1790000000,t\n" + good(2), []string{":2 invalid UTF-8", "u/2"}},
@@ -266,6 +267,40 @@ func TestDamagedArchives(t *testing.T) {
 			t.Errorf("the last item is %+v", last)
 		}
 	})
+}
+
+// TestPassedOver rejects a named file of no known form, and one that the map does not fit, wherever it is. Other files of
+// a directory or an archive, and empty ones, are no rows.
+func TestPassedOver(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	row := "u,1,1790000000,t\n"
+	good, renamed, empty := path("d/a.csv", header+row), path("d/b.csv", strings.Replace(header, "object", "item", 1)+row), path("d/c.csv", "")
+	trace := path("e/a.csv", "user_id,video_id,time_ms,play_time_ms,duration_ms\n1,22,1790000000000,7000,10000\n")
+	other, image := path("e/b.csv", "a,b\n1,2\n"), path("e/c.png", "\x00\x01\x02\xff\xfe")
+	packed := path("z.zip", zipped("a.csv", header+row, "b.csv", "a,b\n1,2\n", "c.png", "\x00\x01\x02\xff\xfe"))
+	lacks := `b.csv the file was not read: map: no column "object"; the file has user, item, time, title`
+	for name, tt := range map[string]struct {
+		o     imports.Options
+		paths []string
+		want  []string
+	}{
+		"columns renamed":  {mapped(t, mapText), []string{renamed, good}, []string{"u/1", lacks}},
+		"in a directory":   {mapped(t, mapText), []string{filepath.Dir(good)}, []string{"u/1", lacks}},
+		"in an archive":    {mapped(t, mapText), []string{packed}, []string{"u/1", `b.csv the file was not read: map: no column "user"`}},
+		"empty":            {mapped(t, mapText), []string{empty, good}, []string{"u/1"}},
+		"no form":          {imports.Options{Now: now}, []string{trace, other, image}, []string{"1/22", "b.csv the file was not read: its columns are a, b", "c.png the file was not read: the file is neither text nor an archive"}},
+		"no form, nearby":  {imports.Options{Now: now}, []string{filepath.Dir(trace)}, []string{"1/22"}},
+		"all without form": {imports.Options{Now: now}, []string{other, image}, []string{"error: read 2 files: no known form in any of them"}},
+	} {
+		t.Run(name, func(t *testing.T) { wantBrief(t, imports.Open(tt.o, tt.paths...), tt.want...) })
+	}
 }
 
 // TestDamagedJSON checks arrays and lines.

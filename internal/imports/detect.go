@@ -35,11 +35,10 @@ func (s *Source) file(name string, r *bufio.Reader) error {
 	head := in.head()
 	start := bytes.TrimLeft(head, " \t\r\n")
 	s.files = append(s.files, File{Name: name})
-	s.problem = nil
 	var err error
 	switch {
 	case len(start) == 0:
-		s.problem = errors.New("the file is empty")
+		s.problem = errEmpty
 	case bytes.HasPrefix(start, []byte("#AUDIOSCROBBLER")):
 		err = s.scrobblerLog(in)
 	case start[0] == '[' || start[0] == '{':

@@ -43,7 +43,7 @@ func (s *Source) mappedTable(t *table, head []byte) error {
 		}
 		if err != nil {
 			s.files[len(s.files)-1].Form = ""
-			s.problem = fmt.Errorf("map: %w", err)
+			s.problem = fmt.Errorf("%w: %w", errMap, err)
 			return nil
 		}
 		at[i] = n

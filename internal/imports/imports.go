@@ -15,6 +15,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -106,6 +107,8 @@ type Source struct {
 	unpacked int64
 	consumed atomic.Int64
 	problem  error // why the latest file was not recognised
+	named    bool  // the caller named the file: it is no part of a directory or an archive
+	unread   []Item
 
 	// Columns of the latest file of no known form, and whether it lacks a header.
 	seen     []Column
@@ -132,7 +135,8 @@ type input struct {
 }
 
 // Items yields all rows, then at most one error. It fails with [ErrUnknown] if nothing had a known form, with
-// [ErrDateOrder], and with the error of a cancelled context. A damaged file among others is a rejected row.
+// [ErrDateOrder], and with the error of a cancelled context. A damaged file among others is a rejected row. So is a
+// file of no known form that the caller named, or that lacks columns of the map.
 func (s *Source) Items(ctx context.Context) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		s.ctx, s.yield = ctx, func(i Item) bool { return yield(i, nil) }
@@ -161,13 +165,28 @@ func (s *Source) all() error {
 			return err
 		}
 	}
-	for _, f := range s.files {
-		if f.Form != "" {
-			return nil
+	if !slices.ContainsFunc(s.files, func(f File) bool { return f.Form != "" }) {
+		return s.unknown()
+	}
+	for _, i := range s.unread {
+		if err := s.emit(i); err != nil {
+			return err
 		}
 	}
-	return s.unknown()
+	return nil
 }
+
+// passOver notes a file of no known form. Most files of an archive or a directory are none of viewings.
+func (s *Source) passOver(name string) {
+	if s.problem != nil && !errors.Is(s.problem, errEmpty) && (s.named || errors.Is(s.problem, errMap)) {
+		s.unread = append(s.unread, Item{Place: Place{File: name}, Outcome: Rejected, Reason: "the file was not read: " + s.problem.Error()})
+	}
+}
+
+var (
+	errEmpty = errors.New("the file is empty")
+	errMap   = errors.New("map")
+)
 
 func (s *Source) unknown() error {
 	switch {

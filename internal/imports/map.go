@@ -166,10 +166,10 @@ func (r *row) set(f *mapped, text string, zone *time.Location) (err error) {
 	return nil
 }
 
-// id refuses what other quotes than " leave behind.
+// id refuses what databases write for no value, and what other quotes than " leave behind.
 func id(text string) (string, error) {
 	switch {
-	case text == "":
+	case text == "" || text == `\N` || strings.EqualFold(text, "null"):
 		return "", bad("", "missing")
 	case len(text) > 1 && text[0] == '\'' && text[len(text)-1] == '\'':
 		return "", bad("", "single quotes around %s", shown(text))

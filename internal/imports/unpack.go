@@ -33,11 +33,13 @@ const headSize = 1 << 20
 
 // input reads a file, or all files of a directory in the order of their names.
 func (s *Source) input(in input) error {
+	s.named = true
 	if in.name == "-" {
 		return s.unpack("-", os.Stdin, 0)
 	}
 	info, err := os.Stat(in.name)
 	if err == nil && info.IsDir() {
+		s.named = false
 		return filepath.WalkDir(in.name, func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return s.broken(path, 0, err.Error())
@@ -73,7 +75,7 @@ func (s *Source) unpack(name string, r io.Reader, depth int) error {
 		return s.failed(name, err)
 	case len(first) == 0:
 		s.files = append(s.files, File{Name: name})
-		s.problem = errors.New("the file is empty")
+		s.problem = errEmpty
 		return nil
 	case depth > maxDepth:
 		return s.broken(name, 0, "archives inside of archives; unpack it first")
@@ -95,13 +97,19 @@ func (s *Source) unpack(name string, r io.Reader, depth int) error {
 	case len(first) > 262 && string(first[257:262]) == "ustar":
 		return s.tar(name, head, depth)
 	}
-	return s.file(name, head)
+	s.problem = nil
+	if err := s.file(name, head); err != nil {
+		return err
+	}
+	s.passOver(name)
+	return nil
 }
 
 func inner(name, suffix string) string { return strings.TrimSuffix(name, suffix) }
 
 // zip reads an archive, whose list is at its end: from the file itself, or from a temporary copy.
 func (s *Source) zip(name string, r io.Reader, head *bufio.Reader, depth int) error {
+	s.named = false
 	f, ok := r.(*os.File)
 	if info, err := statOf(f); !ok || err != nil || !info.Mode().IsRegular() {
 		spool, err := s.spool(head)
@@ -162,6 +170,7 @@ func (s *Source) zipMember(archive string, m *zip.File, depth int) error {
 }
 
 func (s *Source) tar(archive string, r io.Reader, depth int) error {
+	s.named = false
 	t := tar.NewReader(r)
 	for range maxMembers {
 		h, err := t.Next()
