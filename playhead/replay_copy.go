@@ -83,7 +83,8 @@ func copyCommand(ctx context.Context, args []string, getenv func(string) string,
 		}
 		logAction("copy with older deletes unknown to "+f.To, 0, nil)
 	}
-	return f.run(ctx, out, f.target)
+	report, err := f.report(ctx, out, f.target)
+	return f.verdict(report, err)
 }
 
 type verifyFlags struct {
@@ -110,7 +111,7 @@ func verifyCommand(ctx context.Context, args []string, getenv func(string) strin
 	if f.OlderDeletesUnknown {
 		return errors.New("--older-deletes-unknown is for copy: verify takes what has expired for no difference")
 	}
-	return f.run(ctx, out, func(stores *opened) (backfill.Target, func(), error) {
+	report, err := f.report(ctx, out, func(stores *opened) (backfill.Target, func(), error) {
 		t, closing, err := f.target(stores)
 		if err != nil {
 			return nil, nil, err
@@ -131,11 +132,9 @@ func verifyCommand(ctx context.Context, args []string, getenv func(string) strin
 		}
 		return v, closing, nil
 	})
-}
-
-// run copies the source to the target and reports.
-func (f *copyFlags) run(ctx context.Context, out io.Writer, target func(*opened) (backfill.Target, func(), error)) error {
-	report, err := f.report(ctx, out, target)
+	if report != nil {
+		delete(report.Outcomes, "expired") // no difference
+	}
 	return f.verdict(report, err)
 }
 
@@ -171,17 +170,29 @@ func (f *copyFlags) verdict(r *backfill.Report, err error) error {
 		return fmt.Errorf("ended after %d rows: %w", r.Rows, err)
 	case r.Outcomes["missing"]+r.Outcomes["different"] > 0:
 		return fmt.Errorf("%d rows are missing and %d are different", r.Outcomes["missing"], r.Outcomes["different"])
-	case r.Outcomes["rejected"]+r.Outcomes["expired"] > 0:
-		err := fmt.Errorf("done, but %d rows were rejected and %d are older than the retention", r.Outcomes["rejected"], r.Outcomes["expired"])
-		if r.Outcomes["expired"] > 0 && !f.OlderDeletesUnknown {
-			err = fmt.Errorf("%w (--older-deletes-unknown brings them into summaries)", err)
-		}
-		if r.Rejected != "" {
-			err = fmt.Errorf("%w; the first rejected is %s", err, r.Rejected)
-		}
-		return &run.ExitError{Code: exitIncomplete, Err: err}
 	}
-	return nil
+	return f.left(r)
+}
+
+// left returns an error if rows are not in the target.
+func (f *copyFlags) left(r *backfill.Report) error {
+	var parts []string
+	if n := r.Outcomes["expired"]; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d rows are older than the retention", n))
+		if strings.HasPrefix(f.To, "archive:") && !f.OlderDeletesUnknown {
+			parts[0] += " (--older-deletes-unknown brings them into summaries)"
+		}
+	}
+	if n := r.Outcomes["rejected"]; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d rows were rejected", n))
+		if r.Rejected != "" {
+			parts = append(parts, "the first is "+r.Rejected)
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return &run.ExitError{Code: exitIncomplete, Err: errors.New("done, but " + strings.Join(parts, "; "))}
 }
 
 // copy returns the copy that the flags describe. The caller calls closing.
@@ -364,7 +375,7 @@ func printReport(out io.Writer, r *backfill.Report) {
 		fmt.Fprintf(out, ", %d of them by earlier runs", r.Resumed)
 	}
 	fmt.Fprintln(out)
-	for o := backfill.New; o <= backfill.Repaired; o++ {
+	for o := backfill.New; o <= backfill.Readable; o++ {
 		if n := r.Outcomes[o.String()]; n > 0 {
 			fmt.Fprintf(out, "  %-10s %d\n", o, n)
 		}

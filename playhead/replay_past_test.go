@@ -32,6 +32,9 @@ func TestCopyOlderDeletesUnknown(t *testing.T) {
 	if exitCode(err) != exitIncomplete || !strings.Contains(err.Error(), "--older-deletes-unknown") || !strings.Contains(out, "  expired    3\n") {
 		t.Errorf("not confirmed: got %q, %v", out, err)
 	}
+	if out, err = replayed(t, "verify", old, columns, "--to=archive:"+dir); err != nil || !strings.HasSuffix(out, "  expired    3\n") {
+		t.Errorf("verify: got %q, %v, want no difference", out, err)
+	}
 	for range 2 {
 		out, err = replayed(t, "copy", old, columns, "--to=archive:"+dir, "--older-deletes-unknown")
 		if err != nil || !strings.HasSuffix(out, "  summarised 3\n") {

@@ -79,14 +79,15 @@ func TestCopy(t *testing.T) {
 		want string
 		fail string
 	}{
-		{now + " --dry-run", "  new        2\n", ""},
+		{now + " --dry-run", "  readable   2\n", ""},
+		{old + " --dry-run", "  readable   2\n", ""}, // whether it has expired is the target's to say
 		{now, "  new        2\n", ""},
 		{"copy --from csv:" + now, "  equal      2\n", ""},
 		{"copy --to service --beats 15s " + now, "  equal      2\n", ""},
 		{now + " --uid 7", "  equal      1\n  skipped    1\n", ""},
 		{now + " --type 2", "  skipped    2\n", ""},
 		{now + " --until 2022-04-01", "  skipped    2\n", ""},
-		{old, "  expired    2\n", "2 are older than the retention"}, // 2022
+		{old, "  expired    2\n", "done, but 2 rows are older than the retention"}, // 2022
 	} {
 		out, err := replayed(t, append(strings.Fields(tt.args), "--service="+addr)...)
 		if tt.fail == "" && err != nil || tt.fail != "" && (err == nil || !strings.Contains(err.Error(), tt.fail)) {
@@ -105,7 +106,7 @@ func TestCopyRejects(t *testing.T) {
 	if code := exitCode(err); code != 3 {
 		t.Errorf("exit code %d of %v, want 3", code, err)
 	}
-	if first := "the first rejected is " + path + ":4: 3 columns, want 5"; !strings.Contains(err.Error(), first) {
+	if first := "done, but 2 rows were rejected; the first is " + path + ":4: 3 columns, want 5"; !strings.Contains(err.Error(), first) {
 		t.Errorf("%v, want %q", err, first)
 	}
 	want := "file,line,column,reason\n" + path + ",4,,\"3 columns, want 5\"\n" + path + ",5,,time: 2100-01-01T00:00:01Z is in the future\n"

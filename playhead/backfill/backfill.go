@@ -61,12 +61,13 @@ const (
 	Different                     // verify: the target's record lacks it.
 	Moved                         // verify: it was not in the target at first, and was a moment later.
 	Repaired                      // verify: it was not in the target.
+	Readable                      // nothing was asked to take it.
 	outcomes
 )
 
 var outcomeNames = [outcomes]string{
 	"", "new", "older", "equal", "deleted", "expired", "summarised", "paused", "brief", "skipped", "rejected",
-	"missing", "different", "moved", "repaired",
+	"missing", "different", "moved", "repaired", "readable",
 }
 
 // String returns the outcome's name in reports.
@@ -135,7 +136,7 @@ type Discard struct{}
 func (Discard) Fold(_ context.Context, items []Item) ([]Result, error) {
 	results := make([]Result, len(items))
 	for i := range results {
-		results[i].Outcome = New
+		results[i].Outcome = Readable
 	}
 	return results, nil
 }

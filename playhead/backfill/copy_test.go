@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/playhead/playhead/internal/imports"
 	"github.com/playhead/playhead/playhead/backfill"
@@ -98,7 +99,12 @@ func TestGoesOn(t *testing.T) {
 	if r, err := c().Run(t.Context()); err != nil || r.Rows != 10_000 || !r.Finished {
 		t.Errorf("a finished copy again: %+v, %v", r, err)
 	}
-	if err := os.WriteFile(path, []byte(header+"u,1,1,1,1\n"), 0o600); err != nil {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.WriteAt([]byte("9"), 200_000) // in the middle, of the same size
+	if err := errors.Join(err, file.Close(), os.Chtimes(path, time.Time{}, time.Unix(1_000_000_000, 0))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c().Run(t.Context()); err == nil || !strings.Contains(err.Error(), "made for other files or settings") {
@@ -130,7 +136,7 @@ func TestFilter(t *testing.T) {
 		"sample": {backfill.Filter{Sample: 0.3}, 600, 1200},
 	} {
 		r, err := (&backfill.Copy{Source: &backfill.Files{Paths: []string{path}}, Target: backfill.Discard{}, Filter: tt.filter, MaxRejects: -1}).Run(t.Context())
-		if n := r.Outcomes["new"]; err != nil || n < tt.least || n > tt.most || n+r.Outcomes["skipped"]+r.Outcomes["rejected"] != 3000 {
+		if n := r.Outcomes["readable"]; err != nil || n < tt.least || n > tt.most || n+r.Outcomes["skipped"]+r.Outcomes["rejected"] != 3000 {
 			t.Errorf("%s: %+v, %v, want %d to %d", name, r, err, tt.least, tt.most)
 		}
 	}
@@ -146,7 +152,7 @@ func TestNoUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for user, want := range map[string]string{"": "rejected", "ann": "new"} {
+	for user, want := range map[string]string{"": "rejected", "ann": "readable"} {
 		r, err := (&backfill.Copy{Source: &backfill.Files{Options: imports.Options{Map: m, User: user}, Paths: []string{path}}, Target: backfill.Discard{}, MaxRejects: -1}).Run(t.Context())
 		if err != nil || r.Outcomes[want] != 1 {
 			t.Errorf("user %q: %+v, %v, want %s", user, r, err, want)

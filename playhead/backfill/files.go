@@ -40,8 +40,8 @@ func (f *Files) Items(ctx context.Context, after string) iter.Seq2[Item, error] 
 			yield(Item{}, err)
 			return
 		}
-		_ = f.each(func(_ string, _ *os.File, size int64) error { // only for the progress
-			f.total.Add(size)
+		_ = f.each(func(_ string, _ *os.File, about os.FileInfo) error { // only for the progress
+			f.total.Add(about.Size())
 			return nil
 		})
 		s := imports.Open(f.Options, f.Paths...)
@@ -96,15 +96,17 @@ func (f *Files) Read() (read, total int64) {
 	return read, f.total.Load()
 }
 
-// Identity implements [Source]: a hash of the names, sizes and first bytes of all files.
+// Identity implements [Source]: a hash of the names, sizes, times of change and first bytes of all files. To hash large
+// files as a whole takes longer than to copy them.
 func (f *Files) Identity() (string, error) {
 	sum := sha256.New()
-	err := f.each(func(name string, file *os.File, size int64) error {
+	err := f.each(func(name string, file *os.File, about os.FileInfo) error {
+		size := about.Size()
 		head := make([]byte, min(size, headBytes))
 		if _, err := io.ReadFull(file, head); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		fmt.Fprintf(sum, "%s\x00%d\x00%x\x00", name, size, sha256.Sum256(head))
+		fmt.Fprintf(sum, "%s\x00%d\x00%d\x00%x\x00", name, size, about.ModTime().UnixNano(), sha256.Sum256(head))
 		return nil
 	})
 	return "files:" + hex.EncodeToString(sum.Sum(nil)[:16]), err
@@ -113,7 +115,7 @@ func (f *Files) Identity() (string, error) {
 var errNotAgain = errors.New("standard input cannot be read again: give a file")
 
 // each opens all files, of directories too.
-func (f *Files) each(do func(name string, file *os.File, size int64) error) error {
+func (f *Files) each(do func(name string, file *os.File, about os.FileInfo) error) error {
 	for _, path := range f.Paths {
 		if path == "-" {
 			return errNotAgain
@@ -131,7 +133,7 @@ func (f *Files) each(do func(name string, file *os.File, size int64) error) erro
 			if err != nil || !about.Mode().IsRegular() {
 				return err
 			}
-			return do(path, file, about.Size())
+			return do(path, file, about)
 		})
 		if err != nil {
 			return err
