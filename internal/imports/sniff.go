@@ -124,6 +124,7 @@ func propose(columns []Column, headless bool) string {
 			}
 		}
 	}
+	timeByValues(columns)
 	var fields []string
 	seen := map[string]bool{}
 	for i := range columns {
@@ -140,6 +141,27 @@ func propose(columns []Column, headless bool) string {
 		return ""
 	}
 	return strings.Join(fields, ",")
+}
+
+// timeByValues marks the one column whose values are times, if none is by name.
+func timeByValues(columns []Column) {
+	var found *Column
+	format := ""
+	for i := range columns {
+		c := &columns[i]
+		if strings.HasPrefix(c.Field, "time") || strings.HasPrefix(c.Field, "end") {
+			return
+		}
+		if f := timeFormat(c.values); f != "" && c.Field == "" {
+			if found != nil {
+				return
+			}
+			found, format = c, f
+		}
+	}
+	if found != nil {
+		found.Field = "time:" + format
+	}
 }
 
 // plain returns a name in lower case, without spaces and signs.
