@@ -497,22 +497,27 @@ func (e *engine) look() (well, gone bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.excuse()
+	now := time.Now()
 	for name, n := range e.nodes {
 		n.idle++
 		for k := range n.tallies {
 			t := &n.tallies[k]
 			if t.calls == 0 {
 				// Nobody is refused then. An unready process may get no writes until it is ready.
-				if kind(k) == writes && time.Since(t.at) >= forgiven && n.tallies[reads].err == nil {
+				if kind(k) == writes && now.Sub(t.at) >= forgiven && n.tallies[reads].err == nil {
 					t.err = nil
 				}
 				continue
 			}
-			t.at = time.Now()
+			t.at = now
 			if n.idle, t.err = 0, nil; t.failed*tolerated >= t.calls && t.failed > 0 {
 				t.err = t.last
 			}
 			t.calls, t.failed = 0, 0
+		}
+		// A node that takes writes is read, too. Records that a service holds are written without a read.
+		if n.tallies[writes].err == nil && n.tallies[writes].at.After(n.tallies[reads].at) {
+			n.tallies[reads].err = nil
 		}
 		well = well || name != "" && n.idle == 0 && n.err() == nil
 		gone = gone || n.idle >= idleLooks && n.err() != nil

@@ -506,6 +506,25 @@ func TestFailedWritesAreForgiven(t *testing.T) {
 	})
 }
 
+// TestWritesTellOfANode: a service writes the records that it holds without a read. A node that was silent and now gets
+// only writes has recovered.
+func TestWritesTellOfANode(t *testing.T) {
+	watch(t, func(w *watched) {
+		w.Whole("redis", (&broken{}).probe)
+		c, write := w.Cache(cluster{reads: &broken{}, writes: &broken{}}), []history.Write{{Key: two[0]}}
+		c.Refused(c.Node(history.BucketOf(two[0].UID)), errAway)
+		pass(time.Second)
+		if w.Part("redis")(w.Context()) == nil {
+			t.Error("a refused call does not tell of the node")
+		}
+		for range 3 {
+			c.Write(w.Context(), write)
+			pass(time.Second)
+		}
+		w.want("redis", true, 2)
+	})
+}
+
 // single is a cluster whose nodes have no names.
 type single struct{ cluster }
 
