@@ -81,6 +81,8 @@ type Summaries interface {
 	// of the query, even if the object still has a record. It applies and returns the clear marks. A store without
 	// summaries returns an empty page and no error.
 	Summaries(ctx context.Context, uid string, q history.Query) (history.SummaryPage, error)
+	// SummariesOf returns a user's summaries of some objects, in any order, without those cleared.
+	SummariesOf(ctx context.Context, uid string, objects []history.Object) ([]history.Summary, error)
 }
 
 // Config configures a [Reader]. Zero values take the defaults; Cache and Archive are required.

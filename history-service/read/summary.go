@@ -35,7 +35,7 @@ func (r *Reader) summaries(ctx context.Context, uid string, q history.Query, bor
 // summaryPage reads the namespaces with summaries of the query concurrently. The merged page stops at the earliest page
 // end.
 func (r *Reader) summaryPage(ctx context.Context, uid string, q history.Query) (all history.SummaryPage, err error) {
-	namespaces := slices.DeleteFunc(r.namespaces(uid, q.Type), func(s string) bool { return !r.cfg.Rules.Summarized(s) })
+	namespaces := r.summarized(uid, q.Type)
 	pages := make([]history.SummaryPage, len(namespaces))
 	g, asking := errgroup.WithContext(ctx)
 	for i, namespace := range namespaces {
@@ -136,9 +136,6 @@ func (r *Reader) sinceBorder(ctx context.Context, keys []history.Key, border int
 	return entries, nil
 }
 
-// pastPage is how many summaries one read takes in search of objects.
-const pastPage = 1000
-
 // summaryTTL returns the lifetime of summaries in milliseconds, 0 if none are kept.
 func (r *Reader) summaryTTL(ctx context.Context) (int64, error) {
 	if r.cfg.Summaries == nil {
@@ -147,34 +144,37 @@ func (r *Reader) summaryTTL(ctx context.Context) (int64, error) {
 	return r.cfg.Summaries.SummaryTTL(ctx)
 }
 
-// past returns the summaries of some keys of a user. It reads the user's summaries until it has all: they are sorted by
-// time. Their parts stay in the store's memory.
+// past returns the summaries of some keys of a user, read from the namespaces concurrently.
 func (r *Reader) past(ctx context.Context, uid string, keys []history.Key) (map[history.Object]history.Summary, error) {
 	found := make(map[history.Object]history.Summary)
 	if ttl, err := r.summaryTTL(ctx); err != nil || ttl == 0 {
 		return found, err
 	}
-	wanted := make(map[history.Object]bool)
-	for _, k := range keys {
-		wanted[k.Object] = true
+	objects := make([]history.Object, len(keys))
+	for i, k := range keys {
+		objects[i] = k.Object
 	}
-	q := history.Query{Limit: pastPage}
-	for len(found) < len(wanted) {
-		page, err := r.summaryPage(ctx, uid, q)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range page.Items {
-			if wanted[s.Object] {
-				found[s.Object] = s
-			}
-		}
-		if !page.More {
-			break
-		}
-		q.After = page.Items[len(page.Items)-1].Place()
+	namespaces := r.summarized(uid, 0)
+	parts := make([][]history.Summary, len(namespaces))
+	g, asking := errgroup.WithContext(ctx)
+	for i, namespace := range namespaces {
+		g.Go(func() (err error) {
+			parts[i], err = r.cfg.Summaries.SummariesOf(asking, namespace, objects)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	for _, s := range slices.Concat(parts...) {
+		found[s.Object] = s
 	}
 	return found, nil
+}
+
+// summarized returns the namespaces of a type, 0 for all, that have summaries.
+func (r *Reader) summarized(uid string, typ uint32) []string {
+	return slices.DeleteFunc(r.namespaces(uid, typ), func(s string) bool { return !r.cfg.Rules.Summarized(s) })
 }
 
 // briefly counts each record into what its object's summary has of the time before.

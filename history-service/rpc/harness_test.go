@@ -51,7 +51,7 @@ func houseOf(t testing.TB, config pebble.Config) *house {
 }
 
 // service starts a service on the house's store; wrap may change its config.
-func (h *house) service(t *testing.T, wrap ...func(*rpc.Config)) *rpc.Server {
+func (h *house) service(t testing.TB, wrap ...func(*rpc.Config)) *rpc.Server {
 	t.Helper()
 	s := h.idle(t, wrap...)
 	t.Cleanup(running(t, s))
@@ -59,7 +59,7 @@ func (h *house) service(t *testing.T, wrap ...func(*rpc.Config)) *rpc.Server {
 }
 
 // running runs the service's background work until stop.
-func running(t *testing.T, s *rpc.Server) (stop func()) {
+func running(t testing.TB, s *rpc.Server) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -19,7 +19,7 @@ import (
 const dayMs = 24 * 3600 * 1000
 
 // summing is a house with summaries in its archive.
-func summing(t *testing.T, keep int) (*house, *rpc.Server) {
+func summing(t testing.TB, keep int) (*house, *rpc.Server) {
 	h := houseOf(t, pebble.Config{Keep: keep, Summary: 43800 * time.Hour})
 	return h, h.service(t, func(c *rpc.Config) { c.Summaries = h.db.Archive() })
 }
@@ -46,14 +46,14 @@ func (h *house) viewing(namespace string, o history.Object, hours int64) history
 	return history.Cell{Key: e.Key, Record: r}
 }
 
-func (h *house) put(t *testing.T, cells ...history.Cell) {
+func (h *house) put(t testing.TB, cells ...history.Cell) {
 	t.Helper()
 	if errs := h.db.Archive().Put(t.Context(), cells); errs != nil {
 		t.Fatal(errs)
 	}
 }
 
-func (h *house) summarize(t *testing.T) {
+func (h *house) summarize(t testing.TB) {
 	t.Helper()
 	if err := h.db.Archive().Summarize(t.Context(), "ann", false); err != nil {
 		t.Fatal(err)
@@ -281,20 +281,47 @@ func wantEver(t *testing.T, s *rpc.Server, want string) {
 	}
 }
 
-// TestEverOfMany finds the oldest of more summaries than one read takes.
-func TestEverOfMany(t *testing.T) {
+// summed is a house with summaries of many expired viewings of ann.
+func summed(t testing.TB, n int64) *rpc.Server {
 	h, s := summing(t, 0)
 	var cells []history.Cell
-	for i := range int64(1100) {
+	for i := range n {
 		cells = append(cells, h.viewing("ann", history.Object{ID: fmt.Sprint(i), Type: 1}, 86*24-i%5))
 	}
 	h.put(t, cells...)
 	h.summarize(t)
 	h.clock.Add(10 * dayMs)
+	return s
+}
+
+// TestEverOfMany finds the oldest and a newest of several chunks.
+func TestEverOfMany(t *testing.T) {
+	s := summed(t, 1100)
 	req := &historyv1.PointsRequest{Uid: "ann", Brief: true, Objects: []*historyv1.Object{{Id: "0", Type: 1}, {Id: "4", Type: 1}}}
 	resp, err := s.Points(t.Context(), req)
 	if err != nil || resp.Summaries[0].GetPlays() != 1 || resp.Summaries[1].GetPlays() != 1 {
 		t.Errorf("the oldest and a newest: %v, %v", resp, err)
+	}
+}
+
+// BenchmarkEver asks whether a user with many summaries ever played 100 objects: none, or each.
+func BenchmarkEver(b *testing.B) {
+	for _, n := range []int64{1000, 100_000} {
+		s := summed(b, n)
+		for name, first := range map[string]int64{"none": n, "each": 0} {
+			req := &historyv1.PointsRequest{Uid: "ann", Brief: true}
+			for i := range int64(100) {
+				req.Objects = append(req.Objects, &historyv1.Object{Id: fmt.Sprint(first + i*n/100), Type: 1})
+			}
+			b.Run(fmt.Sprintf("summaries=%d/%s", n, name), func(b *testing.B) {
+				for b.Loop() {
+					resp, err := s.Points(b.Context(), req)
+					if err != nil || resp.Summaries[99].GetPlays() != uint64((n-first)/n) { //nolint:gosec // 0 or 1
+						b.Fatal(resp.GetSummaries()[99], err)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -72,9 +72,26 @@ func (a *Archive) readSummaryTTL(ctx context.Context) (int64, error) {
 
 // Summaries returns a page of a user's summaries. It reads the clear marks, the metadata, and the page's chunks.
 func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (page history.SummaryPage, err error) {
+	err = a.readSummaries(ctx, uid, func(p *segment.Reader, u history.User, oldest int64) (err error) {
+		page, err = p.Summaries(u, oldest, q)
+		return err
+	})
+	return page, err
+}
+
+// SummariesOf returns a user's summaries of some objects. It reads the chunks that may have them.
+func (a *Archive) SummariesOf(ctx context.Context, uid string, objects []history.Object) (found []history.Summary, err error) {
+	err = a.readSummaries(ctx, uid, func(p *segment.Reader, u history.User, oldest int64) (err error) {
+		found, err = p.SummariesOf(u, oldest, objects)
+		return err
+	})
+	return found, err
+}
+
+func (a *Archive) readSummaries(ctx context.Context, uid string, read func(p *segment.Reader, u history.User, oldest int64) error) error {
 	ttl, err := a.SummaryTTL(ctx)
 	if err != nil || ttl == 0 {
-		return page, err
+		return err
 	}
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -82,23 +99,23 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 	marks := a.get(ctx, uid, hrpc.Families(map[string][]string{family: nil}), hrpc.Filters(filter.NewMultipleColumnPrefixFilter([][]byte{[]byte(markAll)})))
 	cells, err := cellsOf(a.batch(ctx, a.servers.of(marks.Key()), []hrpc.Call{marks})[0])
 	if err != nil {
-		return page, fmt.Errorf("summaries of %s: %w", history.Pseudonym(uid), err)
+		return fmt.Errorf("summaries of %s: %w", history.Pseudonym(uid), err)
 	}
 	c.add(cells)
 	horizon, _ := a.config.Horizon() // without a trusted clock no summary has expired
 	for tries := 0; ; tries++ {
 		var p *segment.Reader
 		if p, _, err = a.summariesOf(ctx, uid); err == nil {
-			page, err = p.Summaries(history.User{Cleared: c.cleared}, horizon.UnixMilli()-ttl, q)
+			err = read(p, history.User{Cleared: c.cleared}, horizon.UnixMilli()-ttl)
 		}
 		switch {
 		case err == nil:
-			return page, nil
+			return nil
 		case !errors.Is(err, errReplaced): // a newer list replaces this one before its chunks are deleted
-			return page, fmt.Errorf("summaries of %s: %w", history.Pseudonym(uid), unavailable(err))
+			return fmt.Errorf("summaries of %s: %w", history.Pseudonym(uid), unavailable(err))
 		case tries == summaryTries:
 			a.segments.metrics.Damaged.Inc()
-			return page, fmt.Errorf("summaries of %s: %w: %w", history.Pseudonym(uid), history.ErrUnavailable, err)
+			return fmt.Errorf("summaries of %s: %w: %w", history.Pseudonym(uid), history.ErrUnavailable, err)
 		}
 	}
 }

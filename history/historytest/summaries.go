@@ -19,6 +19,7 @@ import (
 type Summarizer interface {
 	SummaryTTL(ctx context.Context) (int64, error)
 	Summaries(ctx context.Context, uid string, q history.Query) (history.SummaryPage, error)
+	SummariesOf(ctx context.Context, uid string, objects []history.Object) ([]history.Summary, error)
 	Summarize(ctx context.Context, uid string, all bool) error
 	SummarizePast(ctx context.Context, uid string, past []*history.PastViewing) error
 }
@@ -169,12 +170,20 @@ func (s *summaries) all(q history.Query) (all []history.Summary) {
 	}
 }
 
-// want compares all summaries.
+// want compares all summaries, in pages and by object.
 func (s *summaries) want(what string, want ...history.Summary) {
 	s.Helper()
 	slices.SortFunc(want, history.LatestFirst)
 	if got := s.all(history.Query{Limit: 100}); !slices.Equal(got, want) {
 		s.Errorf("%s:\ngot  %+v\nwant %+v", what, got, want)
+	}
+	objects := []history.Object{keyOf(s.uid, "404_1").Object}
+	for _, w := range want {
+		objects = append(objects, w.Object)
+	}
+	got, err := s.SummariesOf(s.Context(), s.uid, objects)
+	if slices.SortFunc(got, history.LatestFirst); err != nil || !slices.Equal(got, want) {
+		s.Errorf("%s, by object:\ngot  %+v, %v\nwant %+v", what, got, err, want)
 	}
 }
 

@@ -56,25 +56,42 @@ func (a *Archive) SummaryTTL(context.Context) (int64, error) { return a.db.summa
 
 // Summaries returns a page of a user's summaries.
 func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (page history.SummaryPage, err error) {
+	err = a.readSummaries(ctx, uid, func(p *segment.Reader, u history.User, oldest int64) (err error) {
+		page, err = p.Summaries(u, oldest, q)
+		return err
+	})
+	return page, err
+}
+
+// SummariesOf returns a user's summaries of some objects.
+func (a *Archive) SummariesOf(ctx context.Context, uid string, objects []history.Object) (found []history.Summary, err error) {
+	err = a.readSummaries(ctx, uid, func(p *segment.Reader, u history.User, oldest int64) (err error) {
+		found, err = p.SummariesOf(u, oldest, objects)
+		return err
+	})
+	return found, err
+}
+
+func (a *Archive) readSummaries(ctx context.Context, uid string, read func(p *segment.Reader, u history.User, oldest int64) error) error {
 	if err := a.db.enter(ctx); err != nil {
-		return page, err
+		return err
 	}
 	defer a.db.leave()
 	snapshot := a.db.pebble.NewSnapshot()
 	defer snapshot.Close()
 	var u history.User
-	err = get(snapshot, appendUser(nil, a.space, uid), func(v []byte) (err error) {
+	err := get(snapshot, appendUser(nil, a.space, uid), func(v []byte) (err error) {
 		u, err = parseState(v)
 		return err
 	})
 	if err != nil {
-		return page, unavailable(err)
+		return unavailable(err)
 	}
 	p, err := a.db.summariesOf(snapshot, uid)
-	if err == nil {
-		page, err = p.Summaries(u, a.db.now()-a.db.summaryTTL, q)
+	if err != nil {
+		return err
 	}
-	return page, err
+	return read(p, u, a.db.now()-a.db.summaryTTL)
 }
 
 // summariesOf returns a reader of a user's summaries in a snapshot.

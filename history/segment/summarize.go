@@ -287,16 +287,8 @@ func (p *Reader) Summaries(u history.User, oldest int64, q history.Query) (page 
 		if info.Newest.Time() < since || page.More {
 			break
 		}
-		err := p.summaries(info, func(place int, s history.Summary) bool {
-			if s.Version.Time() < since {
-				return false
-			}
-			if info.superseded(place) {
-				return true
-			}
-			s, left := s.After(u.ClearedAt(s.Object.Type))
-			if !left || s.Version > top || q.Type != 0 && s.Object.Type != q.Type ||
-				q.After != (history.Cursor{}) && s.Place().Compare(q.After) <= 0 {
+		err := p.visible(info, u, since, func(s history.Summary) bool {
+			if s.Version > top || q.Type != 0 && s.Object.Type != q.Type || q.After != (history.Cursor{}) && s.Place().Compare(q.After) <= 0 {
 				return true
 			}
 			if page.More = len(page.Items) >= q.Limit; !page.More {
@@ -309,4 +301,39 @@ func (p *Reader) Summaries(u history.User, oldest int64, q history.Query) (page 
 		}
 	}
 	return page, nil
+}
+
+// SummariesOf returns the summaries of some objects, otherwise as Summaries. It reads only chunks that may have them.
+func (p *Reader) SummariesOf(u history.User, oldest int64, objects []history.Object) (found []history.Summary, err error) {
+	hashes := make(map[history.Object]uint64, len(objects))
+	for _, o := range objects {
+		hashes[o] = hashOf(o)
+	}
+	for i := range p.Chunks {
+		info := &p.Chunks[i]
+		if info.Kind != Summaries || !slices.ContainsFunc(objects, func(o history.Object) bool { return info.Filter.Has(hashes[o]) }) {
+			continue
+		}
+		err := p.visible(info, u, oldest, func(s history.Summary) bool {
+			if _, wanted := hashes[s.Object]; wanted {
+				found = append(found, s)
+			}
+			return true
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// visible calls use with what a chunk's summaries show after the clear marks, until the first before oldest.
+func (p *Reader) visible(info *Info, u history.User, oldest int64, use func(s history.Summary) bool) error {
+	return p.summaries(info, func(place int, s history.Summary) bool {
+		if s.Version.Time() < oldest {
+			return false
+		}
+		s, left := s.After(u.ClearedAt(s.Object.Type))
+		return info.superseded(place) || !left || use(s)
+	})
 }
