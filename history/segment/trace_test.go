@@ -146,6 +146,31 @@ func BenchmarkSegment(b *testing.B) {
 	})
 }
 
+// BenchmarkLanguages tells what the languages of each play cost in the archive: none, the user's, in each tenth others.
+func BenchmarkLanguages(b *testing.B) {
+	usual := history.NewMeta(map[string]string{"audio": "de", "subtitles": "off"})
+	other := history.NewMeta(map[string]string{"audio": "en", "subtitles": "de"})
+	for name, of := range map[string][2]history.Meta{"none": {}, "usual": {usual, usual}, "others": {usual, other}} {
+		b.Run(name, func(b *testing.B) {
+			all := histories(b, 1000, true)
+			values, stored := 0, 0
+			for _, items := range all {
+				for i, it := range items {
+					if it.Record.Meta = of[0]; i%10 == 0 {
+						it.Record.Meta = of[1]
+					}
+				}
+				values += valuesOf(items)
+			}
+			for i := 0; b.Loop(); i++ {
+				stored += bytesOf(b, encode(b, all[i%len(all)]))
+			}
+			b.ReportMetric(float64(stored)/float64(b.N*1000), "bytes/record")
+			b.ReportMetric(float64(values)/float64(len(all)*1000), "bytes/value")
+		})
+	}
+}
+
 func summarized(b *testing.B, items []history.Item) []segment.Encoded {
 	all := make([]history.Summary, len(items))
 	for i, it := range items {
