@@ -4,7 +4,6 @@ package playstest
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -13,31 +12,6 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Read returns the plays that a reader of messages has in the end, by id, as docs/plays.md tells it to.
-func Read(messages []history.PlayMessage) map[string]history.PlayMessage {
-	plays, until := make(map[string]history.PlayMessage), make(map[history.Key]int64)
-	for _, m := range messages {
-		switch m.Kind {
-		case history.PlayCompleted:
-			plays[m.ID()] = m
-		case history.PlayRetracted:
-			delete(plays, m.ID())
-		default:
-			if m.At > until[m.Key] {
-				until[m.Key] = m.At
-				maps.DeleteFunc(plays, func(_ string, p history.PlayMessage) bool { return removes(m, p) })
-			}
-		}
-	}
-	return plays
-}
-
-// removes reports whether a delete or clear removes a play.
-func removes(m, play history.PlayMessage) bool {
-	o := m.Key.Object
-	return play.Key.UID == m.Key.UID && play.At <= m.At && (play.Key == m.Key || o.ID == "" && (o.Type == 0 || o.Type == play.Key.Object.Type))
-}
-
 // Client reports what users complete, repeats a third, takes some back, and removes a tenth. It logs what is
 // acknowledged.
 type Client struct {
@@ -45,16 +19,12 @@ type Client struct {
 	uid   string // of users, with a number behind it
 	began int64
 	n     int64
-	// said are the acknowledged completions, and gone the others.
-	said, gone map[string]history.PlayMessage
+	log   Log
 }
 
 // New returns a client whose users have a name of their own.
 func New(tb testing.TB, uid string) *Client {
-	return &Client{
-		tb: tb, uid: uid, began: time.Now().Add(-14 * 24 * time.Hour).UnixMilli(),
-		said: make(map[string]history.PlayMessage), gone: make(map[string]history.PlayMessage),
-	}
+	return &Client{tb: tb, uid: uid, began: time.Now().Add(-14 * 24 * time.Hour).UnixMilli()}
 }
 
 // Service is the service that a client reports to at present.
@@ -95,7 +65,7 @@ func (c *Client) Act(service Service) {
 		later := beat(k, historyv1.Kind_KIND_PROGRESS, at+5000, session, 900_000)
 		c.report(service, done)
 		c.report(service, later)
-		c.log(c.gone, k, session, at)
+		c.log.Gone(k, session, at)
 		return
 	case 6: // deleted
 		k.Object.ID = session
@@ -105,7 +75,7 @@ func (c *Client) Act(service Service) {
 			_, err := s.Delete(ctx, &historyv1.DeleteRequest{Uid: k.UID, Objects: []*historyv1.Object{{Id: session, Type: 1}}, AtMs: at + 1})
 			return err
 		})
-		c.log(c.gone, k, session, at)
+		c.log.Gone(k, session, at)
 		return
 	case 9: // cleared, by a user who comes back
 		k.UID = c.uid + "-leaver"
@@ -115,19 +85,14 @@ func (c *Client) Act(service Service) {
 			_, err := s.Clear(ctx, &historyv1.ClearRequest{Uid: k.UID, UntilMs: at + 1})
 			return err
 		})
-		c.log(c.gone, k, session, at)
+		c.log.Gone(k, session, at)
 		return
 	}
 	c.report(service, done)
 	if c.n%3 == 0 { // the answer was lost, and it went on a little
 		c.report(service, done, beat(k, historyv1.Kind_KIND_FINISH, at+3000, session, 100_000))
 	}
-	c.log(c.said, k, session, at)
-}
-
-func (c *Client) log(to map[string]history.PlayMessage, k history.Key, session string, at int64) {
-	m := history.PlayMessage{Kind: history.PlayCompleted, Key: k, Viewing: history.ViewingOf(session), At: at}
-	to[m.ID()] = m
+	c.log.Stays(k, session, at)
 }
 
 func (c *Client) report(service Service, beats ...*historyv1.Heartbeat) {
@@ -148,35 +113,14 @@ func beat(k history.Key, kind historyv1.Kind, at int64, session string, duration
 	}
 }
 
-// Judge compares messages with the log: what a reader has in the end, and what was never there or came after it was
-// taken back.
+// Judge compares messages with the log, and wants deletes and clears among them.
 func (c *Client) Judge(messages []history.PlayMessage) error {
-	messages = slices.DeleteFunc(slices.Clone(messages), func(m history.PlayMessage) bool { return !c.knows(m.Key.UID) })
-	got := Read(messages)
-	for id, want := range c.said {
-		if m, ok := got[id]; !ok || m != want {
-			return fmt.Errorf("%d plays, want %d: %s is missing", len(got), len(c.said), id)
-		}
+	kinds, err := c.log.Judge(slices.DeleteFunc(slices.Clone(messages), func(m history.PlayMessage) bool { return !c.knows(m.Key.UID) }))
+	c.tb.Logf("messages: %v", kinds)
+	if err == nil && (kinds[history.PlaysDeleted] == 0 || kinds[history.PlaysCleared] == 0) {
+		err = fmt.Errorf("messages %v: want deletes and clears", kinds)
 	}
-	for id := range got {
-		if _, ok := c.said[id]; !ok {
-			return fmt.Errorf("%d plays, want %d: nobody completed %s", len(got), len(c.said), id)
-		}
-	}
-	kinds := make(map[history.PlayKind]int)
-	for _, m := range messages {
-		kinds[m.Kind]++
-		_, said := c.said[m.ID()]
-		_, gone := c.gone[m.ID()]
-		if m.Kind == history.PlayCompleted && !said && !gone {
-			return fmt.Errorf("%s was never reported", m.ID())
-		}
-	}
-	c.tb.Logf("%d plays, %d messages: %v", len(got), len(messages), kinds)
-	if kinds[history.PlaysDeleted] == 0 || kinds[history.PlaysCleared] == 0 {
-		return fmt.Errorf("messages %v: want deletes and clears", kinds)
-	}
-	return nil
+	return err
 }
 
 func (c *Client) knows(uid string) bool { return len(uid) > len(c.uid) && uid[:len(c.uid)] == c.uid }

@@ -160,7 +160,7 @@ func (d edgeClient) apply(ctx context.Context, events []*event) ([]bool, error) 
 			Status string `json:"status"`
 		} `json:"results"`
 	}
-	if err := d.post(ctx, events[0].Key.UID, body, &answer); err != nil {
+	if err := d.post(ctx, call{"/v1/heartbeats", token.Claims{UID: events[0].Key.UID}, body}, &answer); err != nil {
 		return nil, err
 	}
 	acked := make([]bool, len(events))
@@ -176,16 +176,24 @@ func (d edgeClient) apply(ctx context.Context, events []*event) ([]bool, error) 
 	return acked, nil
 }
 
-func (d edgeClient) post(ctx context.Context, uid string, body, answer any) error {
-	bearer, err := token.Mint(d.secret, uid, "", time.Hour)
+// call is a request to the edge.
+type call struct {
+	path string
+	as   token.Claims
+	body any
+}
+
+func (d edgeClient) post(ctx context.Context, c call, answer any) error {
+	c.as.TTL = time.Hour
+	bearer, err := c.as.Sign(d.secret)
 	if err != nil {
 		return err
 	}
-	b, err := json.Marshal(body)
+	b, err := json.Marshal(c.body)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+d.addr+"/v1/heartbeats", bytes.NewReader(b))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+d.addr+c.path, bytes.NewReader(b))
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func (t *trial) redeliver(ctx context.Context) error {
 	if err := again.awaitReady(ctx, 30*time.Second); err != nil {
 		return err
 	}
-	_, ends, err := t.stack.offsets(ctx)
+	_, ends, err := t.stack.offsets(ctx, t.stack.name, t.stack.name)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -113,7 +112,7 @@ func (t *trial) moveOffsets(ctx context.Context, to int64) error {
 }
 
 func (s *stack) commitOffsets(ctx context.Context, to int64) error {
-	_, ends, err := s.offsets(ctx)
+	_, ends, err := s.offsets(ctx, s.name, s.name)
 	if err != nil {
 		return err
 	}
@@ -278,28 +277,16 @@ func (t *trial) redrive(ctx context.Context) error {
 func (s *stack) deadLetters(ctx context.Context) (letters []history.Dead, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	r := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{s.es["kafka"].Addr()}, Topic: s.dead(), MaxWait: 100 * time.Millisecond})
-	defer r.Close()
-	end, err := s.lastLetter(ctx)
-	for err == nil && int64(len(letters)) < end {
-		var m kafka.Message
-		if m, err = r.ReadMessage(ctx); err != nil {
-			break
+	all, err := process.Messages(ctx, s.es["kafka"].Addr(), s.dead())
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range all {
+		l, err := wire.Dead(m.Value)
+		if err != nil {
+			return nil, err
 		}
-		var l history.Dead
-		l, err = wire.Dead(m.Value)
 		letters = append(letters, l)
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("read the dead letters: %w", err)
-	}
 	return letters, nil
-}
-
-func (s *stack) lastLetter(ctx context.Context) (int64, error) {
-	res, err := s.kafka().ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{s.dead(): {kafka.LastOffsetOf(0)}}})
-	if err != nil {
-		return 0, err
-	}
-	return res.Topics[s.dead()][0].LastOffset, res.Topics[s.dead()][0].Error
 }

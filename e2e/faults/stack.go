@@ -40,6 +40,7 @@ type spec struct {
 	cluster bool          // Redis is a cluster.
 	ttl     time.Duration // TTL of cached records; 0 for the default.
 	keep    int           // Cached records per user; 0 for the default.
+	counted bool          // All types are counted, and plays are sent to [stack.plays].
 	// jobFlags are extra flags of the jobs.
 	jobFlags []string
 	// Settings of the [load]. direct bypasses the edge; ack is the requested acknowledgement level.
@@ -278,11 +279,18 @@ func (s *stack) unit(ctx context.Context, name string, more ...string) (*unit, e
 		return nil, err
 	}
 	more = append(more, "--drain", s.drain.String(), "--hbase-regions", "4")
+	if s.counted {
+		more = append(more, "--counted-types", "all", "--kafka-counts-topic", s.counts(), "--plays-topic", s.plays())
+	}
 	argv := s.product().Command(name[:strings.LastIndexByte(name, '-')], admin, more...)
 	return newUnit(s.opts.Log, name, admin, argv...), nil
 }
 
 func (s *stack) dead() string { return s.product().DeadTopic() }
+
+func (s *stack) counts() string { return s.name + ".counts" }
+
+func (s *stack) plays() string { return s.name + ".plays" }
 
 // quiet waits until no work is left: the archive has every record, and the queue no message.
 func (s *stack) quiet(ctx context.Context, limit time.Duration) error {
@@ -301,39 +309,45 @@ func (s *stack) overdue(ctx context.Context) ([]history.Key, error) {
 }
 
 func (s *stack) drained(ctx context.Context) error {
-	committed, ends, err := s.offsets(ctx)
-	if err != nil {
-		return err
+	groups := map[string]string{s.name: s.name}
+	if s.counted {
+		groups[s.counts()] = s.name + "-counts"
 	}
-	for p, end := range ends {
-		if max(committed[p], 0) < end {
-			return fmt.Errorf("partition %d is committed to %d of %d", p, committed[p], end)
+	for topic, group := range groups {
+		committed, ends, err := s.offsets(ctx, topic, group)
+		if err != nil {
+			return err
+		}
+		for p, end := range ends {
+			if max(committed[p], 0) < end {
+				return fmt.Errorf("partition %d of %s is committed to %d of %d", p, topic, committed[p], end)
+			}
 		}
 	}
 	return nil
 }
 
-// offsets returns the group's committed offsets by partition, below zero for none, and the ends of the log.
-func (s *stack) offsets(ctx context.Context) (committed, ends map[int]int64, err error) {
+// offsets returns a group's committed offsets by partition, below zero for none, and the ends of the log.
+func (s *stack) offsets(ctx context.Context, topic, group string) (committed, ends map[int]int64, err error) {
 	c := s.kafka()
 	var ask []kafka.OffsetRequest
 	var partitions []int
 	for p := range process.Partitions {
 		ask, partitions = append(ask, kafka.LastOffsetOf(p)), append(partitions, p)
 	}
-	last, err := c.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{s.name: ask}})
+	last, err := c.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: ask}})
 	if err != nil {
 		return nil, nil, fmt.Errorf("ends of the log: %w", err)
 	}
-	done, err := c.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: s.name, Topics: map[string][]int{s.name: partitions}})
+	done, err := c.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: group, Topics: map[string][]int{topic: partitions}})
 	if err != nil {
 		return nil, nil, fmt.Errorf("committed offsets: %w", err)
 	}
 	committed, ends = make(map[int]int64), make(map[int]int64)
-	for _, p := range last.Topics[s.name] {
+	for _, p := range last.Topics[topic] {
 		ends[p.Partition], err = p.LastOffset, errors.Join(err, p.Error)
 	}
-	for _, p := range done.Topics[s.name] {
+	for _, p := range done.Topics[topic] {
 		committed[p.Partition], err = p.CommittedOffset, errors.Join(err, p.Error)
 	}
 	if err == nil && (len(ends) < process.Partitions || len(committed) < process.Partitions) {

@@ -151,7 +151,7 @@ func (t *trial) watchOffsets(ctx context.Context) error {
 	highest := make(map[int]int64)
 	samples := 0
 	for ctx.Err() == nil {
-		committed, _, err := t.stack.offsets(ctx)
+		committed, _, err := t.stack.offsets(ctx, t.stack.name, t.stack.name)
 		for p, at := range committed {
 			if last, seen := highest[p]; err == nil && seen && at < last {
 				return fmt.Errorf("partition %d went back from %d to %d", p, last, at)

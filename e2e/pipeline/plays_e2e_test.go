@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	driver "github.com/segmentio/kafka-go"
-
 	"github.com/playhead/playhead/all-in-one/playstest"
 	"github.com/playhead/playhead/e2e/pipeline"
+	"github.com/playhead/playhead/e2e/process"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -53,39 +52,21 @@ func TestPlays(t *testing.T) {
 
 // topicOf returns the messages of a topic, and fails for a user in two partitions.
 func topicOf(ctx context.Context, t *testing.T, brokers, topic string) (messages []history.PlayMessage, err error) {
-	client := &driver.Client{Addr: driver.TCP(brokers)}
-	meta, err := client.Metadata(ctx, &driver.MetadataRequest{Topics: []string{topic}})
+	all, err := process.Messages(ctx, brokers, topic)
 	if err != nil {
 		return nil, err
 	}
 	partitions := make(map[string]int)
-	for _, p := range meta.Topics[0].Partitions {
-		conn, err := driver.DialLeader(ctx, "tcp", brokers, topic, p.ID)
-		if err != nil {
-			return nil, err
+	for _, m := range all {
+		one, err := wire.Play(m.Value)
+		if err != nil || one.Key.UID != string(m.Key) {
+			t.Errorf("message %q: %+v, %v", m.Key, one, err)
 		}
-		next, end, err := conn.ReadOffsets()
-		if err != nil {
-			return nil, err
+		if was, ok := partitions[one.Key.UID]; ok && was != m.Partition {
+			t.Errorf("%s is in the partitions %d and %d", one.Key.UID, was, m.Partition)
 		}
-		_ = conn.Close()
-		r := driver.NewReader(driver.ReaderConfig{Brokers: []string{brokers}, Topic: topic, Partition: p.ID, MaxWait: 100 * time.Millisecond})
-		for next < end {
-			m, err := r.ReadMessage(ctx)
-			if err != nil {
-				return nil, err
-			}
-			one, err := wire.Play(m.Value)
-			if err != nil || one.Key.UID != string(m.Key) {
-				t.Errorf("message %q: %+v, %v", m.Key, one, err)
-			}
-			if was, ok := partitions[one.Key.UID]; ok && was != p.ID {
-				t.Errorf("%s is in the partitions %d and %d", one.Key.UID, was, p.ID)
-			}
-			partitions[one.Key.UID] = p.ID
-			messages, next = append(messages, one), m.Offset+1
-		}
-		_ = r.Close()
+		partitions[one.Key.UID] = m.Partition
+		messages = append(messages, one)
 	}
 	return messages, nil
 }
