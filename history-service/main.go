@@ -133,11 +133,17 @@ func (f *flags) wire(ctx context.Context, p parts) (_ *run.Group, err error) {
 	}
 	f.Counts = p.counted.Any()
 	trust.RegisterExpiry(p.registry, "server", conf)
-	if p.stores, err = f.Connect(ctx, &connect.Engines{Log: log, Registry: p.registry, Tracer: p.tracer, Rules: p.rules}); err != nil {
+	engines := &connect.Engines{Log: log, Registry: p.registry, Tracer: p.tracer, Rules: p.rules}
+	if p.stores, err = f.Connect(ctx, engines); err != nil {
 		return nil, err
 	}
 	p.stores.Register(p.registry)
 	registerPublished(p.registry, p.stores.Kafka)
+	if p.counted.Any() {
+		if p.statements, err = f.FollowCounts(engines); err != nil {
+			return nil, err
+		}
+	}
 	held, server, err := f.server(p)
 	if err != nil {
 		return nil, err
@@ -153,6 +159,10 @@ func (f *flags) wire(ctx context.Context, p parts) (_ *run.Group, err error) {
 	g.Add("rpc", f.Drain/4, serve)
 	g.Add("warm", webhook.LastTries+time.Second/2, server.Run)
 	g.Add("aggregate", f.Drain*9/20, held.Run)
+	if p.statements != nil {
+		g.Add("counts", time.Second, p.statements.Follow)
+		g.Add("statements", 0, run.Closing(p.statements.Close))
+	}
 	p.stores.Closing(g)
 	checks := p.stores.Checks("redis")
 	checks["clock"], checks["stopping"] = p.stores.Clock.Check, g.Check
@@ -173,6 +183,8 @@ type parts struct {
 	tracer   *trace.Tracer
 	log      *slog.Logger
 	registry *prometheus.Registry
+	// statements is the topic of counts, nil without counted types.
+	statements *kafka.Counts
 }
 
 func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
@@ -192,7 +204,7 @@ func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 	}
 	var counters count.Counters
 	if p.counted.Any() {
-		counters = s.HBase.Counters()
+		counters = count.Following(s.HBase.Counters(), p.statements.Through)
 	}
 	server, err = rpc.New(rpc.Config{
 		Now: s.Trusted.Now, ClockErr: s.Clock.Err, Horizon: s.Trusted.Horizon, Epoch: s.Redis.Epoch, Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Summaries: s.HBase, Counters: counters, Counted: p.counted, Aggregate: held, Queue: publisher, Feed: s.Redis,

@@ -1,6 +1,7 @@
 package count_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -22,6 +23,29 @@ func TestMemory(t *testing.T) {
 		now := func() time.Time { return at }
 		return historytest.CounterStore{Counters: count.NewMemory(new(history.Rulebook), now), Now: now, Pass: func(d time.Duration) { at = at.Add(d) }}
 	})
+}
+
+// TestFollowing: totals say what is in them, which was so before they were read.
+func TestFollowing(t *testing.T) {
+	var through int64
+	store := readings{count.NewMemory(new(history.Rulebook), time.Now), func() { through = 2 }}
+	through = 1
+	all, err := count.Following(store, func() int64 { return through }).Totals(t.Context(), []history.Object{key.Object})
+	if err != nil || len(all) != 1 || all[0].Through != 1 {
+		t.Errorf("got %+v, %v, want the totals through 1", all, err)
+	}
+}
+
+// readings calls a function with each read of totals.
+type readings struct {
+	count.Counters
+
+	read func()
+}
+
+func (r readings) Totals(ctx context.Context, objects []history.Object) ([]count.Totals, error) {
+	r.read()
+	return r.Counters.Totals(ctx, objects)
 }
 
 const at = 1_790_000_000_000

@@ -143,6 +143,25 @@ func (m *Memory) Erase(_ context.Context, uid string, until int64) error {
 	return nil
 }
 
+// Following returns counters whose totals say up to which time everything archived is in them.
+func Following(c Counters, through func() int64) Counters { return following{c, through} }
+
+type following struct {
+	Counters
+
+	through func() int64
+}
+
+// Totals implements [Counters]. The totals are read after the time, so that they include what it promises.
+func (f following) Totals(ctx context.Context, objects []history.Object) ([]Totals, error) {
+	through := f.through()
+	all, err := f.Counters.Totals(ctx, objects)
+	for i := range all {
+		all[i].Through = through
+	}
+	return all, err
+}
+
 // Delivery is some messages of history.counts.
 type Delivery struct {
 	Statements []Statement

@@ -180,14 +180,29 @@ func (q *Queue) CommitMetadata(ctx context.Context) ([]string, error) {
 	if topicMissing(err) {
 		return nil, nil
 	}
-	var res *kafka.OffsetFetchResponse
+	var all []kafka.OffsetFetchPartition
 	if err == nil {
-		all := make([]int, n)
-		for p := range all {
-			all[p] = p
-		}
-		res, err = q.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: q.cfg.Group, Topics: map[string][]int{q.cfg.Topic: all}})
+		all, err = q.committed(ctx, n)
 	}
+	if err != nil {
+		return nil, fmt.Errorf("memos: %w: %w", history.ErrUnavailable, err)
+	}
+	var commitMetadata []string
+	for _, p := range all {
+		if p.CommittedOffset >= 0 {
+			commitMetadata = append(commitMetadata, p.Metadata)
+		}
+	}
+	return commitMetadata, nil
+}
+
+// committed returns what the group has committed of n partitions, nothing without a group.
+func (q *Queue) committed(ctx context.Context, n int) ([]kafka.OffsetFetchPartition, error) {
+	all := make([]int, n)
+	for p := range all {
+		all[p] = p
+	}
+	res, err := q.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: q.cfg.Group, Topics: map[string][]int{q.cfg.Topic: all}})
 	if err == nil {
 		err = res.Error
 	}
@@ -195,18 +210,14 @@ func (q *Queue) CommitMetadata(ctx context.Context) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("memos: %w: %w", history.ErrUnavailable, err)
+		return nil, err
 	}
-	var commitMetadata []string
 	for _, p := range res.Topics[q.cfg.Topic] {
 		if p.Error != nil {
-			return nil, fmt.Errorf("memo of partition %d: %w: %w", p.Partition, history.ErrUnavailable, p.Error)
-		}
-		if p.CommittedOffset >= 0 {
-			commitMetadata = append(commitMetadata, p.Metadata)
+			return nil, fmt.Errorf("partition %d: %w", p.Partition, p.Error)
 		}
 	}
-	return commitMetadata, nil
+	return res.Topics[q.cfg.Topic], nil
 }
 
 // partition reads one partition from r.since to r.until.

@@ -6,17 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/count"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // Counts is the topic of what archived records say, in messages for one partition each. An object's statements share a
 // partition.
-type Counts struct{ q *Queue }
+type Counts struct {
+	q       *Queue
+	through atomic.Int64 // Unix milliseconds
+}
 
 // errStatements is the decode error of every message, so messages arrive undecoded.
 var errStatements = errors.New("statements are no batch of keys")
@@ -30,7 +36,7 @@ func NewCounts(cfg Config) (*Counts, error) {
 		return nil, err
 	}
 	q.decode = func([]byte) ([]history.Announcement, error) { return nil, errStatements }
-	return &Counts{q}, nil
+	return &Counts{q: q}, nil
 }
 
 // Prepare is [Queue.Prepare].
@@ -125,4 +131,78 @@ func statementsOf(d history.Delivery) count.Delivery {
 		all.Statements = append(all.Statements, some...)
 	}
 	return all
+}
+
+// Through is the time up to which everything archived is counted, in Unix milliseconds, 0 if unknown. It needs
+// [Counts.Follow].
+func (c *Counts) Through() int64 { return c.through.Load() }
+
+const (
+	followEvery = time.Second
+	// maxEnds bounds the remembered ends, which the counters have not reached.
+	maxEnds = 600
+)
+
+// ends are the ends of the partitions at a time.
+type ends struct {
+	at  time.Time
+	all map[int]int64
+}
+
+// Follow keeps [Counts.Through] up to date until ctx is done. While Kafka does not answer it stays.
+func (c *Counts) Follow(ctx context.Context) error {
+	var past []ends
+	for {
+		past = c.follow(ctx, past)
+		if !run.Sleep(ctx, followEvery) {
+			return nil
+		}
+	}
+}
+
+// follow notes the present ends behind the past ones, and removes those that are counted.
+func (c *Counts) follow(ctx context.Context, past []ends) []ends {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	now := ends{at: time.Now(), all: make(map[int]int64)}
+	n, err := c.q.partitions(ctx)
+	if err != nil {
+		return past
+	}
+	last := make([]kafka.OffsetRequest, n)
+	for p := range last {
+		last[p] = kafka.LastOffsetOf(p)
+	}
+	res, err := c.q.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{c.q.cfg.Topic: last}})
+	if err != nil {
+		return past
+	}
+	for _, p := range res.Topics[c.q.cfg.Topic] {
+		if err = errors.Join(err, p.Error); p.LastOffset > 0 {
+			now.all[p.Partition] = p.LastOffset
+		}
+	}
+	done, fetchErr := c.q.committed(ctx, n)
+	if err != nil || fetchErr != nil {
+		return past
+	}
+	if len(past) < maxEnds {
+		past = append(past, now)
+	}
+	for len(past) > 0 && past[0].reached(done) {
+		c.through.Store(past[0].at.UnixMilli())
+		past = past[1:]
+	}
+	return past
+}
+
+// reached reports whether the group has committed everything before the ends.
+func (e *ends) reached(done []kafka.OffsetFetchPartition) bool {
+	left := len(e.all)
+	for _, p := range done {
+		if end, ok := e.all[p.Partition]; ok && p.CommittedOffset >= end {
+			left--
+		}
+	}
+	return left == 0
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/count"
@@ -57,5 +58,59 @@ func TestCounts(t *testing.T) {
 	slices.Sort(got)
 	if got = slices.Compact(got); len(got) != len(all) {
 		t.Errorf("got %d statements, want %d", len(got), len(all))
+	}
+}
+
+// TestThrough: everything published before a time is counted once it is committed, and no earlier.
+func TestThrough(t *testing.T) {
+	cfg := fresh(t, cluster(t).ListenAddrs())
+	c, err := kafka.NewCounts(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if past := c.FollowOnce(t.Context(), nil); len(past) > 0 || c.Through() != 0 {
+		t.Errorf("without a topic: through %d, %d ends", c.Through(), len(past))
+	}
+	if err := c.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	past := c.FollowOnce(t.Context(), nil)
+	empty := c.Through()
+	if empty == 0 || len(past) > 0 {
+		t.Errorf("an empty topic: through %d, %d ends", empty, len(past))
+	}
+	publish := func() int64 {
+		if unsent, err := c.Publish(t.Context(), []count.Statement{{UID: "ann", Object: history.Object{ID: "film", Type: 1}, CellTime: 1}}); len(unsent) > 0 {
+			t.Fatal(err)
+		}
+		return time.Now().UnixMilli()
+	}
+	consumed := func(past []kafka.Ends) []kafka.Ends {
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		ended := make(chan error)
+		go func() {
+			ended <- c.Consume(ctx, func(context.Context, count.Delivery) error { return nil })
+		}()
+		for len(past) > 0 && ctx.Err() == nil {
+			past = c.FollowOnce(ctx, past)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		return past
+	}
+	for range 2 {
+		before := c.Through()
+		published := publish()
+		past = c.FollowOnce(t.Context(), past)
+		if c.Through() != before || len(past) != 1 {
+			t.Errorf("a statement is not counted: through %d, want %d; %d ends", c.Through(), before, len(past))
+		}
+		if past = consumed(past); c.Through() < published || len(past) > 0 {
+			t.Errorf("all is counted: through %d, want at least %d; %d ends", c.Through(), published, len(past))
+		}
 	}
 }

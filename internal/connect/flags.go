@@ -206,14 +206,19 @@ func (f *Kafka) ConnectDead(e *Engines) (*kafka.DeadLetters, error) {
 	return d, err
 }
 
-// ConnectCounts adds the topic of counts to e.
-func (f *Kafka) ConnectCounts(e *Engines) (*kafka.Counts, error) {
+// FollowCounts returns the topic of counts for a process that only follows it, and whose health does not depend on it.
+func (f *Kafka) FollowCounts(e *Engines) (*kafka.Counts, error) {
 	cfg, err := f.config(e.Log)
 	if err != nil {
 		return nil, err
 	}
 	cfg.Topic, cfg.Group, cfg.Tracer = f.CountsTopic, f.Group+"-counts", e.Tracer
-	c, err := kafka.NewCounts(cfg)
+	return kafka.NewCounts(cfg)
+}
+
+// ConnectCounts adds the topic of counts to e.
+func (f *Kafka) ConnectCounts(e *Engines) (*kafka.Counts, error) {
+	c, err := f.FollowCounts(e)
 	if err == nil {
 		e.Add("counts", "--kafka", c.Prepare)
 		e.Fit("counts", c.Fit, true)
