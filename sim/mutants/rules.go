@@ -23,8 +23,7 @@ const (
 	shown       = "history/shown.go"
 	viewing     = "history/merge.go"
 	play        = "history/play.go"
-	watched     = "history/watched.go"
-	query       = "history/cache.go"
+	query       = "history/contracts.go"
 	rebase      = "history/rebase.go"
 	trusted     = "internal/clock/trusted.go"
 	pause       = "history/user.go"
@@ -65,7 +64,6 @@ const (
 	redisWarm  = "history/redis/lua/warm.lua"
 
 	countRules = "history/count/count.go"
-	counted    = "history/played.go"
 	jobCounts  = "history-job/counts/counts.go"
 	hbCount    = "history/hbase/count.go"
 	pbPromote  = "history/pebble/promote.go"
@@ -112,9 +110,9 @@ var mutants = []mutant{
 	{name: "latest", rule: "the latest report is the last to arrive", edits: []edit{{merge, "if compareLatest(a, b) < 0 {", "if true {"}}},
 	{name: "watched-twice", rule: "watched time of one session is added twice", edits: []edit{
 		{viewing, "if w.Viewing != o.Viewing || w.At > o.At || w.Watched > o.Watched {", "if w != o {"},
-		{watched, "if o.Viewing == w.Viewing {", "if false {"},
+		{shown, "if o.Viewing == w.Viewing {", "if false {"},
 	}},
-	{name: "watched-deleted", rule: "watched time of a session from before a delete counts", edits: []edit{{watched, "if r.Restored || ", "if true || "}}},
+	{name: "watched-deleted", rule: "watched time of a session from before a delete counts", edits: []edit{{shown, "if r.Restored || ", "if true || "}}},
 	{name: "watched-paused", rule: "watched time counts while recording is off", edits: []edit{{record, "if e.Watched > 0 && p.Meets(e.StartedAt, e.At) {", "if false {"}}},
 	{name: "plays-twice", rule: "a session that reports its end twice counts twice", edits: []edit{{play, "p.Viewing == g.viewing && g.has(p.At) {", "false {"}}},
 	{name: "scrub", rule: "a scrub to the end counts as a play", edits: []edit{{play, "g.longest > limit(c.Reach) || g.scrubbed(c, lows)", "g.longest > limit(c.Reach)"}}},
@@ -336,8 +334,8 @@ var mutants = []mutant{
 	{name: "count-overtaken", rule: "an overtaken statement counts", edits: []edit{{countRules, "m.CellTime != 0 && m.Has(s)", "false"}}},
 	{name: "count-removals", rule: "statements are ordered by cell time alone", edits: []edit{{countRules, "cmp.Or(cmp.Compare(s.RemovedAt, m.RemovedAt), cmp.Compare(s.CellTime, m.CellTime)) <= 0", "cmp.Compare(s.CellTime, m.CellTime) <= 0"}}},
 	{name: "count-viewers", rule: "a viewer counts with each statement", edits: []edit{{countRules, "viewer(after) - viewer(before)", "viewer(after)"}}},
-	{name: "count-restored", rule: "restored plays count again", edits: []edit{{counted, "\tif r.Restored {\n\t\tr = r.cut(r.RemovedAt)\n\t}\n", ""}}},
-	{name: "count-unwatched", in: "./history/count", test: "TestOf", rule: "a record that was marked as unwatched says nothing", edits: []edit{{counted, "r.PlaysBeforeAt == 0 && ", ""}}},
+	{name: "count-restored", rule: "restored plays count again", edits: []edit{{shown, "\tif r.Restored {\n\t\tr = r.cut(r.RemovedAt)\n\t}\n", ""}}},
+	{name: "count-unwatched", in: "./history/count", test: "TestOf", rule: "a record that was marked as unwatched says nothing", edits: []edit{{shown, "r.PlaysBeforeAt == 0 && ", ""}}},
 	{name: "count-first", rule: "records are marked clean without their statements", edits: []edit{{jobRound, "\tif err := a.publishCounts(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n", ""}}},
 	{name: "count-unsent", in: "./history-job", test: "TestCountsUnsent", rule: "records whose statements are unanswered are marked clean", edits: []edit{{jobPut, "\treturn a.without(ctx, b, keys, nil)\n", "\treturn nil\n"}}},
 	{name: "count-cleared", rule: "what a clear mark covers counts", edits: []edit{{jobPut, "\t\tif r := present(k, &e); r != nil {\n\t\t\tif s, ok", "\t\tif r := e.Record; r != nil {\n\t\t\tif s, ok"}}},
