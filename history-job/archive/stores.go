@@ -20,7 +20,7 @@ import (
 type Stores struct {
 	cfg              Config
 	retries          *prometheus.CounterVec // by operation
-	failing          sync.Map               // operations that have failed since their last success; each is logged once
+	failing          failing
 	refused, leftOut prometheus.Counter
 }
 
@@ -177,7 +177,7 @@ func (s *Stores) Retry(ctx context.Context, what string, exchange func(context.C
 		err := s.Try(ctx, exchange)
 		switch {
 		case err == nil:
-			s.failing.Delete(what)
+			s.failing.end(what)
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -185,13 +185,36 @@ func (s *Stores) Retry(ctx context.Context, what string, exchange func(context.C
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		s.Failed(ctx, what)
-		if _, known := s.failing.LoadOrStore(what, true); !known {
+		if s.failing.begin(what) {
 			s.cfg.Logger.WarnContext(ctx, "store unavailable; will retry", "operation", what, "error", err)
 		}
 		if !backoff.Sleep(ctx) {
 			return ctx.Err()
 		}
 	}
+}
+
+// failing are the operations that have failed since their last success. An outage is logged for the first of them.
+type failing struct {
+	mu         sync.Mutex
+	operations map[string]bool
+}
+
+// begin adds an operation, and reports whether nothing failed before.
+func (f *failing) begin(what string) (first bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if first = len(f.operations) == 0; first {
+		f.operations = make(map[string]bool)
+	}
+	f.operations[what] = true
+	return first
+}
+
+func (f *failing) end(what string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.operations, what)
 }
 
 // Try bounds an exchange with a store by the deadline.
