@@ -180,15 +180,23 @@ func count(data []byte, tag uint64) (n int, err error) {
 type decoder struct {
 	texts   strings.Builder // all strings except keys
 	room    []byte
-	entries []history.MetaEntry[[]byte]
+	entries []entry
+}
+
+// entry is a metadata entry of a heartbeat, in the decoder's room: bytes from to until are encoded as in
+// [history.Meta]. Without pointers it is cheap to sort.
+type entry struct {
+	key, keyEnd, from, until int
+	removed                  bool
 }
 
 // heartbeat decodes a Heartbeat.
 func (d *decoder) heartbeat(r *Report, data []byte) (err error) {
 	var f field
 	var uid, object []byte
-	d.entries = d.entries[:0]
+	d.entries, d.room = d.entries[:0], d.room[:0]
 	for len(data) > 0 && err == nil {
+		before := data
 		if data, err = f.next(data); err != nil {
 			return err
 		}
@@ -206,9 +214,10 @@ func (d *decoder) heartbeat(r *Report, data []byte) (err error) {
 		case 9<<3 | text:
 			r.Device, err = d.text(f.bytes), f.utf8()
 		case 10<<3 | text:
-			err = d.entry(f.bytes)
+			err = d.entry(before[:len(before)-len(data)], f.bytes)
 		case 31<<3 | text:
-			d.entries, err = append(d.entries, history.MetaEntry[[]byte]{Key: f.bytes, Removed: true}), f.utf8()
+			d.add(history.MetaEntry[[]byte]{Key: f.bytes, Removed: true})
+			err = f.utf8()
 		case 19<<3 | text:
 			if r.Day == nil {
 				r.Day = new(historyv1.DayCheck)
@@ -218,10 +227,10 @@ func (d *decoder) heartbeat(r *Report, data []byte) (err error) {
 			r.number(&f)
 		}
 	}
+	r.Meta = d.meta()
 	d.room = append(append(d.room[:0], uid...), object...)
 	key := string(d.room)
 	r.Key.UID, r.Key.Object.ID = key[:len(uid)], key[len(uid):]
-	r.Meta = d.meta()
 	return err
 }
 
@@ -262,12 +271,36 @@ func (d *decoder) text(b []byte) string {
 	return d.texts.String()[start:]
 }
 
-// entry decodes a metadata entry.
-func (d *decoder) entry(data []byte) (err error) {
+// entry decodes a metadata entry: its field with tag and length, and its content. [history.Meta] has the same
+// encoding, so most fields are copied.
+func (d *decoder) entry(field, content []byte) error {
+	if key, ok := plain(content); ok && len(field) == len(content)+2 { // a length of one byte, so all are
+		at := len(d.room)
+		d.room = append(d.room, field...)
+		d.entries = append(d.entries, entry{key: at + 4, keyEnd: at + 4 + key, from: at, until: len(d.room)})
+		return nil
+	}
+	return d.anyEntry(content)
+}
+
+// plain reports whether an entry of less than 128 bytes has a key and a value, in this order and of valid UTF-8. It
+// returns the size of the key.
+func plain(content []byte) (key int, ok bool) {
+	if len(content) < 4 || content[0] != 1<<3|byte(text) {
+		return 0, false
+	}
+	key = int(content[1])
+	value := key + 4 // its index
+	ok = value <= len(content) && content[value-2] == 2<<3|byte(text) && value+int(content[value-1]) == len(content) &&
+		utf8.Valid(content) // tags and lengths are ASCII, so each text is valid too
+	return key, ok
+}
+
+func (d *decoder) anyEntry(content []byte) (err error) {
 	var e history.MetaEntry[[]byte]
 	var f field
-	for len(data) > 0 && err == nil {
-		if data, err = f.next(data); err != nil {
+	for len(content) > 0 && err == nil {
+		if content, err = f.next(content); err != nil {
 			return err
 		}
 		switch f.tag {
@@ -277,32 +310,40 @@ func (d *decoder) entry(data []byte) (err error) {
 			e.Value, err = f.bytes, f.utf8()
 		}
 	}
-	d.entries = append(d.entries, e)
+	d.add(e)
 	return err
+}
+
+// add encodes an entry.
+func (d *decoder) add(e history.MetaEntry[[]byte]) {
+	key := len(d.room)
+	d.room = append(d.room, e.Key...)
+	from := len(d.room)
+	d.room = history.AppendMetaEntry(d.room, e)
+	d.entries = append(d.entries, entry{key: key, keyEnd: from, from: from, until: len(d.room), removed: e.Removed})
 }
 
 // meta returns the entries sorted by key. For equal keys the last value wins, and a value wins over a removal.
 func (d *decoder) meta() history.Meta {
-	if len(d.entries) == 0 {
-		return ""
-	}
-	slices.SortStableFunc(d.entries, func(a, b history.MetaEntry[[]byte]) int {
-		if c := bytes.Compare(a.Key, b.Key); c != 0 || a.Removed == b.Removed {
+	slices.SortStableFunc(d.entries, func(a, b entry) int {
+		if c := bytes.Compare(d.key(a), d.key(b)); c != 0 || a.removed == b.removed {
 			return c
 		}
-		if a.Removed {
+		if a.removed {
 			return -1
 		}
 		return 1
 	})
-	d.room = d.room[:0]
+	start := d.texts.Len()
 	for i, e := range d.entries {
-		if i+1 == len(d.entries) || !bytes.Equal(e.Key, d.entries[i+1].Key) {
-			d.room = history.AppendMetaEntry(d.room, e)
+		if i+1 == len(d.entries) || !bytes.Equal(d.key(e), d.key(d.entries[i+1])) {
+			d.texts.Write(d.room[e.from:e.until])
 		}
 	}
-	return history.Meta(d.text(d.room))
+	return history.Meta(d.texts.String()[start:])
 }
+
+func (d *decoder) key(e entry) []byte { return d.room[e.key:e.keyEnd] }
 
 // Wire types, in the three lowest bits of a tag.
 const (
