@@ -53,6 +53,7 @@ type engine struct {
 	shows     bool  // the adapter has the gauge of its nodes.
 	cause     error // what the probe said of the outage; of judge only
 	explained time.Time
+	marked    []string // nodes whose gauge is 1; of judge only
 
 	mu            sync.Mutex
 	nodes         map[string]*node       // by address; of an engine with one server, a single one without a name.
@@ -371,9 +372,9 @@ func (e *engine) observeRead(uid string, err error) {
 func (e *engine) judge(ctx context.Context, all *Engines) {
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
-	var was []string
-	var away time.Time // begin of the outage
-	for idle := 0; ; {
+	var told verdict // by the last line of the log
+	var away time.Time
+	for idle, smaller := 0, 0; ; {
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -382,50 +383,82 @@ func (e *engine) judge(ctx context.Context, all *Engines) {
 		if !e.answered() { // Run still retries it
 			continue
 		}
-		if idle++; e.called() || idle >= idleLooks && e.ask(ctx) {
-			idle = 0
-			wasErr, wasPart := e.state(), e.partial()
-			failing, err := e.assess(ctx)
-			if err != nil && wasErr == nil {
-				away = time.Now()
-			}
-			if err == nil {
-				e.explained = time.Time{}
-			} else if e.partial() == nil {
-				err = e.explain(ctx, err)
-			}
-			if !slices.Equal(was, failing) || (wasErr == nil) != (err == nil) || (wasPart == nil) != (e.partial() == nil) {
-				all.tell(e, change{was: was, failing: failing, lasted: time.Since(away), err: err})
-			}
-			was = failing
+		if idle++; !e.called() && (idle < idleLooks || !e.ask(ctx)) {
+			continue
+		}
+		idle = 0
+		v := e.verdict(ctx)
+		e.mark(v.nodes)
+		if v.err != nil && told.err == nil {
+			away = time.Now()
+		}
+		switch {
+		case v.same(told):
+			smaller = 0
+		case v.within(told) && smaller < settled: // the rest often follows
+			smaller++
+		default:
+			all.tell(e, told, v, time.Since(away))
+			told, smaller = v, 0
 		}
 	}
 }
 
-// change is a change of an engine's health.
-type change struct {
-	was, failing []string      // nodes
-	lasted       time.Duration // of the outage
-	err          error
+// settled is the number of looks after which an outage that has become smaller is logged.
+const settled = 5
+
+// verdict is the health of an engine.
+type verdict struct {
+	nodes []string // failing ones
+	err   error
+	part  bool // err concerns only some servers
 }
 
-// tell logs a change of health and sets the nodes' gauges.
-func (e *Engines) tell(one *engine, c change) {
-	if one.degraded != nil {
-		for _, name := range c.was {
-			one.degraded.WithLabelValues(name).Set(0)
-		}
-		for _, name := range c.failing {
-			one.degraded.WithLabelValues(name).Set(1)
-		}
+func (v verdict) same(as verdict) bool {
+	return (v.err == nil) == (as.err == nil) && v.part == as.part && slices.Equal(v.nodes, as.nodes)
+}
+
+// within reports whether v is an outage that is part of another one.
+func (v verdict) within(outage verdict) bool {
+	more := func(name string) bool { return !slices.Contains(outage.nodes, name) }
+	return v.err != nil && outage.err != nil && (v.part || !outage.part) && !slices.ContainsFunc(v.nodes, more)
+}
+
+// verdict judges the calls since the last look.
+func (e *engine) verdict(ctx context.Context) verdict {
+	failing, err := e.assess(ctx)
+	part := e.partial() != nil
+	if err == nil {
+		e.explained = time.Time{}
+	} else if !part {
+		err = e.explain(ctx, err)
 	}
-	switch log := e.Log.With("engine", one.name, "nodes", c.failing); {
-	case c.err == nil:
-		e.Log.Info("engine recovered", "engine", one.name, "nodes", c.was, "away", c.lasted.Round(time.Second))
-	case one.partial() != nil:
-		log.Warn("engine partly unavailable", "effect", "the users of these nodes are refused", "error", c.err)
+	return verdict{failing, err, part}
+}
+
+// mark sets the gauges of the failing nodes, and resets those of the others.
+func (e *engine) mark(failing []string) {
+	if e.degraded == nil {
+		return
+	}
+	for _, name := range e.marked {
+		e.degraded.WithLabelValues(name).Set(0)
+	}
+	for _, name := range failing {
+		e.degraded.WithLabelValues(name).Set(1)
+	}
+	e.marked = failing
+}
+
+// tell logs a change of health.
+func (e *Engines) tell(one *engine, was, is verdict, lasted time.Duration) {
+	switch log := e.Log.With("engine", one.name, "nodes", is.nodes); {
+	case is.err == nil:
+		e.Log.Info("engine recovered", "engine", one.name, "nodes", was.nodes, "away", lasted.Round(time.Second))
+	case is.part:
+		log.Warn("engine partly unavailable", "effect", "the users of these nodes are refused", "error", is.err)
 	default:
-		log.Warn("engine unavailable", "effect", effects[one.name], "error", c.err)
+		log.Warn("engine unavailable", "effect", effects[one.name], "error", is.err)
 	}
 }
 
