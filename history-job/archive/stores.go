@@ -185,8 +185,8 @@ func (s *Stores) Retry(ctx context.Context, what string, exchange func(context.C
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		s.Failed(ctx, what)
-		if s.failing.begin(what) {
-			s.cfg.Logger.WarnContext(ctx, "store unavailable; will retry", "operation", what, "error", err)
+		if s.failing.add(what) {
+			s.cfg.Logger.WarnContext(ctx, "store unavailable for a minute; will retry", "operation", what, "error", err)
 		}
 		if !backoff.Sleep(ctx) {
 			return ctx.Err()
@@ -194,21 +194,32 @@ func (s *Stores) Retry(ctx context.Context, what string, exchange func(context.C
 	}
 }
 
-// failing are the operations that have failed since their last success. An outage is logged for the first of them.
+// longOutage is how long an operation fails before it is logged. Engines that do not answer are logged at once, by
+// their judge.
+const longOutage = time.Minute
+
+// failing are the operations that have failed since their last success.
 type failing struct {
 	mu         sync.Mutex
-	operations map[string]bool
+	operations map[string]time.Time // since when
+	told       bool                 // an operation is logged
 }
 
-// begin adds an operation, and reports whether nothing failed before.
-func (f *failing) begin(what string) (first bool) {
+// add notes a failure, and reports whether to log it: the first long one of an outage.
+func (f *failing) add(what string) (tell bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if first = len(f.operations) == 0; first {
-		f.operations = make(map[string]bool)
+	if len(f.operations) == 0 {
+		f.operations, f.told = make(map[string]time.Time), false
 	}
-	f.operations[what] = true
-	return first
+	since, known := f.operations[what]
+	if !known {
+		f.operations[what] = time.Now()
+		return false
+	}
+	tell = !f.told && time.Since(since) >= longOutage
+	f.told = f.told || tell
+	return tell
 }
 
 func (f *failing) end(what string) {

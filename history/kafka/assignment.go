@@ -281,16 +281,20 @@ type reader struct {
 }
 
 // run reads until ctx is done. It retries silent brokers: the partition may get another leader, or the group
-// another owner.
+// another owner. It reports the second failure, since the first one is usual after a pause of this process.
 func (r *reader) run(ctx context.Context) {
-	for failing := false; ; {
+	for failed := 0; ; {
 		err := r.poll(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if failed := err != nil; failed != failing {
-			failing = failed
-			r.report(failed, err)
+		if err == nil {
+			if failed >= reported {
+				r.report(nil)
+			}
+			failed = 0
+		} else if failed++; failed == reported {
+			r.report(err)
 		}
 		if errors.Is(err, kafka.OffsetOutOfRange) {
 			err = r.restart(ctx)
@@ -305,13 +309,16 @@ func (r *reader) run(ctx context.Context) {
 	}
 }
 
+// reported is the number of the failure in a row that is reported.
+const reported = 2
+
 // report logs when the first partition of the assignment fails, and when all work again.
-func (r *reader) report(failed bool, err error) {
+func (r *reader) report(err error) {
 	log := r.q.cfg.Logger.With("topic", r.q.cfg.Topic, "partition", r.partition, "offset", r.offset)
 	switch {
-	case failed && r.assignment.failing.Add(1) == 1 && !topicMissing(err): // recreateTopic tells of a missing one
+	case err != nil && r.assignment.failing.Add(1) == 1 && !topicMissing(err): // recreateTopic tells of a missing one
 		log.Warn("read failed; will retry", "error", err)
-	case !failed && r.assignment.failing.Add(-1) == 0:
+	case err == nil && r.assignment.failing.Add(-1) == 0:
 		log.Info("reading again")
 	}
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Consume implements [history.Consumer]. While no group can be formed, it logs and retries. A handle whose context
+// Consume implements [history.Consumer]. While no group can be formed, it retries, and logs the second failure: the
+// first one is usual after a pause of this process, or in a new group. A handle whose context
 // is done may still commit: its generation lasts until it returns, unless the group has moved on.
 func (q *Queue) Consume(ctx context.Context, handle func(context.Context, history.Assignment) error) error {
 	group, err := kafka.NewConsumerGroup(q.group())
@@ -24,7 +25,7 @@ func (q *Queue) Consume(ctx context.Context, handle func(context.Context, histor
 		return fmt.Errorf("consume %s: %w", q.cfg.Topic, err)
 	}
 	defer group.Close()
-	for failing := false; ; {
+	for failed := 0; ; {
 		gen, err := group.Next(ctx)
 		over := true
 		if err == nil {
@@ -36,10 +37,12 @@ func (q *Queue) Consume(ctx context.Context, handle func(context.Context, histor
 		case !over:
 			return err
 		case err == nil:
-			failing = false
-		case !failing && !errors.Is(err, kafka.RebalanceInProgress):
-			q.cfg.Logger.Warn("join of the consumer group failed; will retry", "topic", q.cfg.Topic, "group", q.cfg.Group, "error", err)
-			failing = true
+			failed = 0
+		case errors.Is(err, kafka.RebalanceInProgress):
+		default:
+			if failed++; failed == reported {
+				q.cfg.Logger.Warn("join of the consumer group failed; will retry", "topic", q.cfg.Topic, "group", q.cfg.Group, "error", err)
+			}
 		}
 	}
 }
