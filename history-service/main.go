@@ -139,6 +139,14 @@ func (f *flags) wire(ctx context.Context, p parts) (_ *run.Group, err error) {
 	}
 	p.stores.Register(p.registry)
 	registerPublished(p.registry, p.stores.Kafka)
+	promauto.With(p.registry).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "playhead_counts_behind_seconds", Help: "How long ago everything archived was counted; 0 without counted types.",
+	}, func() float64 {
+		if p.statements == nil {
+			return 0
+		}
+		return p.statements.Behind().Seconds()
+	})
 	if p.counted.Any() {
 		if p.statements, err = f.FollowCounts(engines); err != nil {
 			return nil, err

@@ -112,7 +112,7 @@ func (k *killer) rounds(n int) step {
 func (k *killer) one(ctx context.Context, v *victim) error {
 	moment := time.Duration(100+k.rand.IntN(900)) * time.Millisecond
 	for {
-		err := process.Await(ctx, 90*time.Second, v.name+" to come back", func(context.Context) error {
+		err := process.Await(ctx, 3*time.Minute, v.name+" to come back", func(context.Context) error {
 			if !v.alive() {
 				return errors.New("it is down")
 			}

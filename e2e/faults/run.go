@@ -122,7 +122,7 @@ func scenarios(o Options) []scenario {
 		{name: "kill", load: mixed, fault: killed + "; Redis is a cluster, its slots move", more: patience, run: randomKills(o.Rounds, true)},
 		{name: "kill-one", load: mixed, fault: killed + "; Redis is one server", more: patience, run: randomKills(o.Rounds, false)},
 		{name: "kill-parts", load: mixed, fault: killed + ", while what is old is moved into segments; then the jobs alone", asked: true, more: patience + 5*time.Minute, run: killedCompactions(o.Rounds)},
-		{name: "counts", load: "completions, some repeated, taken back or deleted; counted and sent as plays", fault: fmt.Sprintf("a random process or engine killed or suspended, %d times", o.Rounds), asked: true, more: patience + 2*time.Minute, run: countedKills(o.Rounds)},
+		{name: "counts", load: "completions, some repeated, taken back or deleted; counted and sent as plays", fault: fmt.Sprintf("a random process or engine killed or suspended, %d times", o.Rounds), asked: true, more: 2*patience + 2*time.Minute, run: countedKills(o.Rounds)},
 		{name: "1", load: gentle, fault: "kill -9 of all services, their users never come back", run: forgetful},
 		{name: "2", load: mixed, fault: "SIGTERM, and twice, while Kafka hangs", run: terminated},
 		{name: "3", load: "put, delete, put in one millisecond", fault: "every order, two services", run: oneMoment},

@@ -21,6 +21,7 @@ import (
 // partition.
 type Counts struct {
 	q       *Queue
+	began   time.Time
 	through atomic.Int64 // Unix milliseconds
 }
 
@@ -36,7 +37,7 @@ func NewCounts(cfg Config) (*Counts, error) {
 		return nil, err
 	}
 	q.decode = func([]byte) ([]history.Announcement, error) { return nil, errStatements }
-	return &Counts{q: q}, nil
+	return &Counts{q: q, began: time.Now()}, nil
 }
 
 // Prepare is [Queue.Prepare].
@@ -136,6 +137,14 @@ func statementsOf(d history.Delivery) count.Delivery {
 // Through is the time up to which everything archived is counted, in Unix milliseconds, 0 if unknown. It needs
 // [Counts.Follow].
 func (c *Counts) Through() int64 { return c.through.Load() }
+
+// Behind is the time since [Counts.Through], or since New while it is unknown.
+func (c *Counts) Behind() time.Duration {
+	if at := c.Through(); at > 0 {
+		return time.Since(time.UnixMilli(at))
+	}
+	return time.Since(c.began)
+}
 
 const (
 	followEvery = time.Second

@@ -109,6 +109,9 @@ func TestThrough(t *testing.T) {
 		if c.Through() != before || len(past) != 1 {
 			t.Errorf("a statement is not counted: through %d, want %d; %d ends", c.Through(), before, len(past))
 		}
+		if waits := time.Since(time.UnixMilli(published)); c.Behind() < waits {
+			t.Errorf("a statement waits %v, behind %v", waits, c.Behind())
+		}
 		if past = consumed(past); c.Through() < published || len(past) > 0 {
 			t.Errorf("all is counted: through %d, want at least %d; %d ends", c.Through(), published, len(past))
 		}
