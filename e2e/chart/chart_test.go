@@ -18,6 +18,7 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -203,6 +204,36 @@ func checkPod(t *testing.T, key string, pod *corev1.PodSpec, made objects) {
 	for _, want := range []string{"log-format: json", name + ".tv.svc"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%s: no %q in the settings\n%s", key, want, &out)
+		}
+	}
+}
+
+// TestLint is helm lint. It recommends an icon, and finds nothing else.
+func TestLint(t *testing.T) {
+	for _, values := range []string{"", everything + "serve", everything + "services"} {
+		v, err := chartutil.ReadValues([]byte(values))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := lint.All("../../deploy/helm/playhead", v, "tv", true).Messages
+		if len(found) != 1 || !strings.Contains(found[0].Error(), "icon is recommended") {
+			t.Errorf("%q: got %v, want that an icon is recommended", values, found)
+		}
+	}
+}
+
+// TestStrict: an unknown field and a wrong type are no object of Kubernetes.
+func TestStrict(t *testing.T) {
+	for spec, want := range map[string]string{
+		"{ports: [{port: 80}]}":     "",
+		"{prots: [{port: 80}]}":     `unknown field "prots"`,
+		"{ports: [{port: eighty}]}": "cannot unmarshal string",
+		"{ports: {port: 80}}":       "cannot unmarshal object",
+		"{ports: [], ports: []}":    `key "ports" already set`,
+	} {
+		err := make(objects).add("{kind: Service, metadata: {name: a, namespace: tv}, spec: " + spec + "}")
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", spec, err, want)
 		}
 	}
 }
