@@ -55,10 +55,12 @@ stress: ## repeat the tests beside busy loops: make stress COUNT=5 LOOPS=2 PKG=.
 benchmarks: ## run the Go benchmarks
 	go test -run '^$$' -bench . -benchmem $(FLAGS) ./...
 
-lint: $(BIN)/golangci-lint $(BIN)/buf $(BIN)/vale $(NPM) ## lint the code, the prose, the protocol and the descriptions of the API
+lint: $(BIN)/golangci-lint $(BIN)/buf $(BIN)/vale $(NPM) ## lint the code, the prose, the protocol, the units of systemd and the descriptions of the API
 	$(BIN)/vale --output line $$(git ls-files '*.md') && $(BIN)/vale --output line $$(git ls-files '*.go' ':!*.pb.go')
 	$(BIN)/golangci-lint run --allow-parallel-runners ./... ./e2e/...
 	$(BIN)/buf lint
+	@.ci/install systemd systemd-analyze
+	@out=$$(systemd-analyze security --offline=true --no-pager --threshold=25 deploy/*.service) || { echo "$$out"; exit 1; }
 	node $(NPM_DIR)/@stoplight/spectral-cli/dist/index.js lint --ruleset tools/npm/spectral.yaml --fail-severity warn docs/api/*.json
 	$(NPM_DIR)/.bin/tsc -p bff/pages && $(NPM_DIR)/.bin/tsc -p client/javascript/test
 	$(BIN)/buf breaking --against $(PROTOCOL)
