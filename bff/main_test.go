@@ -28,7 +28,7 @@ func TestEdgeRefusesToStart(t *testing.T) {
 	for _, tt := range []struct{ args, env, want string }{
 		{"", "", "set --token-secret-file or $PLAYHEAD_TOKEN_SECRET"},
 		{"", "short", "want at least 32"},
-		{"--token-secret-file=" + short, secret, "short: line 1: token secret: 6 bytes; want at least 32"},
+		{"--token-secret-file=" + short, secret, "short: secret: line 1 has 6 bytes; want at least 32"},
 		{"", strings.Repeat("s", 31) + "\n", "want at least 32"},
 		{"--token-secret-file=" + dir + "/none", secret, "no such file"},
 		{"--token-keys-file=" + short, "", "short: key set: "},

@@ -224,7 +224,7 @@ func TestThroughAnEdge(t *testing.T) {
 		"--to=edge:" + url: "--to edge:URL needs --token-secret-file",
 		"--to=edge:" + url + "/nowhere --token-secret-file=" + secret:                                     "refused for good",
 		"--to=edge:" + url + " --patience=1h --token-secret-file=" + file(t, strings.Repeat("wrong", 10)): "refuses the tokens, is the secret its own, and the audience?",
-		"--to=edge:" + url + " --token-secret-file=" + file(t, "short"):                                   "--token-secret-file: line 1: token secret: 5 bytes; want at least 32",
+		"--to=edge:" + url + " --token-secret-file=" + file(t, "short"):                                   "--token-secret-file: token secret: line 1 has 5 bytes; want at least 32",
 		"--to=edge:127.0.0.1:1 --patience=1h --token-secret-file=" + secret:                               "want one such as https://",
 		"--to=edge:http://127.0.0.1:1 --patience=300ms --token-secret-file=" + secret:                     "is it there",
 	} {

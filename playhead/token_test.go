@@ -45,7 +45,7 @@ func TestTokenFails(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                    "<user>",
 		"ann --data " + empty: "has no secret: name the file with --token-secret-file",
-		"ann --token-secret-file " + file(t, "s"): "--token-secret-file: line 1: token secret: 1 bytes; want at least 32",
+		"ann --token-secret-file " + file(t, "s"): "--token-secret-file: token secret: line 1 has 1 bytes; want at least 32",
 		"ann --ttl 0s": "--ttl: want more than 0",
 	} {
 		if err := playhead(t.Context(), strings.Fields("token "+args), none, new(strings.Builder)); err == nil || !strings.Contains(err.Error(), want) {

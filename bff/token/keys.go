@@ -133,7 +133,7 @@ func (k *keys) refresh() {
 	switch {
 	case err == nil:
 		if failed || !maps.EqualFunc(byName, k.byName, sameKey) {
-			k.log.Info("token keys read", "from", k.from, "keys", len(byName))
+			k.log.Info("token keys read", "from", k.from)
 		}
 		k.byName = byName
 	case !failed:
@@ -259,7 +259,7 @@ func (e *encoded) UnmarshalText(text []byte) (err error) {
 
 // parseSecrets returns a file's secrets as one key without a name: any of them verifies a token.
 func parseSecrets(text []byte) (map[string]any, error) {
-	all, err := secrets(text)
+	all, err := trust.ParseSecrets(text, MinSecret)
 	if err != nil {
 		return nil, err
 	}

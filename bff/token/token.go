@@ -3,7 +3,6 @@
 package token
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -228,27 +227,11 @@ func Mint(secret []byte, uid, audience string, ttl time.Duration) (string, error
 // ReadSecret returns the secret of a file that signs: its first line. It fails for an unreadable file or a secret of
 // fewer than [MinSecret] bytes.
 func ReadSecret(path string) ([]byte, error) {
-	text, err := trust.Secret(path)
+	all, err := trust.Secrets(path, MinSecret)
 	if err != nil {
 		return nil, fmt.Errorf("token %w", err)
 	}
-	all, err := secrets(text)
-	if err != nil {
-		return nil, err
-	}
 	return all[0], nil
-}
-
-// secrets returns the lines of a file, each a secret. There is at least one.
-func secrets(text []byte) ([][]byte, error) {
-	all := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-	for i, line := range all {
-		all[i] = bytes.TrimSpace(line)
-		if err := checkSecret(all[i]); err != nil {
-			return nil, fmt.Errorf("line %d: %w", i+1, err)
-		}
-	}
-	return all, nil
 }
 
 func checkSecret(secret []byte) error {

@@ -55,7 +55,7 @@ func (h hooked) want(t *testing.T, what string, want ...string) {
 func webhooked(t *testing.T) (hooked, func(*rpc.Config)) {
 	t.Helper()
 	told := make(hooked, 100)
-	hook, err := webhook.New(webhook.Config{URL: "http://backend/", Secret: make([]byte, webhook.MinSecret), Transport: told})
+	hook, err := webhook.New(webhook.Config{URL: "http://backend/", Secrets: func() ([][]byte, error) { return [][]byte{[]byte("secret")}, nil }, Transport: told})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,8 +36,8 @@ import (
 type Config struct {
 	// URL is the http or https address of the backend.
 	URL string
-	// Secret is the signing key, at least [MinSecret] bytes.
-	Secret []byte
+	// Secrets returns the signing keys. It is called for each request, which gets a signature of each key.
+	Secrets func() ([][]byte, error)
 	// Timeout limits one request (default 10 s), Patience all attempts for one batch (default 1 h).
 	Timeout, Patience time.Duration
 	// Max limits the waiting events (default 65,536). Further events are dropped.
@@ -50,7 +51,7 @@ type Config struct {
 // Endpoint has the webhook flags, to be embedded in a command's flags.
 type Endpoint struct {
 	WebhookURL        string `name:"webhook-url" help:"URL for events of your backend: what users begin, complete and remove. None by default."`
-	WebhookSecretFile string `name:"webhook-secret-file" help:"File with the secret that this is signed with, 32 bytes or more."`
+	WebhookSecretFile string `name:"webhook-secret-file" help:"File with the secrets that this is signed with, one a line, 32 bytes or more each; read for each request."`
 }
 
 // Open returns a sender configured by the flags, nil if there is no URL.
@@ -61,16 +62,15 @@ func (f *Endpoint) Open(log *slog.Logger, reg prometheus.Registerer) (*Sender, e
 	if f.WebhookSecretFile == "" {
 		return nil, errors.New("--webhook-url needs --webhook-secret-file")
 	}
-	secret, err := trust.Secret(f.WebhookSecretFile)
-	if err != nil {
+	secrets := func() ([][]byte, error) { return trust.Secrets(f.WebhookSecretFile, minSecret) }
+	if _, err := secrets(); err != nil {
 		return nil, fmt.Errorf("--webhook-secret-file: %w", err)
 	}
-	return New(Config{URL: f.WebhookURL, Secret: secret, Logger: log, Registry: reg})
+	return New(Config{URL: f.WebhookURL, Secrets: secrets, Logger: log, Registry: reg})
 }
 
 const (
-	// MinSecret is the minimum length of a secret, in bytes.
-	MinSecret = 32
+	minSecret = 32 // bytes
 	maxBatch  = 100
 	// LastTries limits the posting after a stop.
 	LastTries = 2 * time.Second
@@ -91,11 +91,8 @@ type Sender struct {
 
 // New validates the configuration. [Sender.Run] posts.
 func New(cfg Config) (*Sender, error) {
-	switch address, err := url.Parse(cfg.URL); {
-	case err != nil || address.Host == "" || address.Scheme != "http" && address.Scheme != "https":
+	if address, err := url.Parse(cfg.URL); err != nil || address.Host == "" || address.Scheme != "http" && address.Scheme != "https" {
 		return nil, errors.New("--webhook-url: want an address of http or https")
-	case len(cfg.Secret) < MinSecret:
-		return nil, fmt.Errorf("--webhook-secret-file: a secret of %d bytes; want at least %d", len(cfg.Secret), MinSecret)
 	}
 	cfg.Timeout = run.Default(cfg.Timeout, 10*time.Second)
 	cfg.Patience = run.Default(cfg.Patience, time.Hour)
@@ -227,11 +224,19 @@ func (s *Sender) post(ctx context.Context, d delivery) error {
 	if err != nil {
 		return errors.New("not a request")
 	}
+	secrets, err := s.cfg.Secrets()
+	if err != nil {
+		return err
+	}
 	at := strconv.FormatInt(time.Now().Unix(), 10)
+	var signatures []string
+	for _, secret := range secrets {
+		signatures = append(signatures, Sign(secret, d.id, at, d.body))
+	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Webhook-Id", d.id)
 	r.Header.Set("Webhook-Timestamp", at)
-	r.Header.Set("Webhook-Signature", Sign(s.cfg.Secret, d.id, at, d.body))
+	r.Header.Set("Webhook-Signature", strings.Join(signatures, " "))
 	answer, err := s.client.Do(r)
 	if err != nil {
 		if failed, ok := errors.AsType[*url.Error](err); ok {

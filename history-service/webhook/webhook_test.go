@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -59,7 +60,10 @@ func world(t *testing.T, cfg webhook.Config, b *backend, fn func(*webhook.Sender
 	var text strings.Builder
 	reg := prometheus.NewRegistry()
 	synctest.Test(t, func(t *testing.T) {
-		cfg.URL, cfg.Secret, cfg.Transport, cfg.Registry = "https://user:password@backend.example.com/hook", secret, b, reg
+		cfg.URL, cfg.Transport, cfg.Registry = "https://user:password@backend.example.com/hook", b, reg
+		if cfg.Secrets == nil {
+			cfg.Secrets = func() ([][]byte, error) { return [][]byte{secret}, nil }
+		}
 		cfg.Logger = slog.New(slog.NewTextHandler(&text, nil))
 		s, err := webhook.New(cfg)
 		if err != nil {
@@ -127,6 +131,40 @@ func TestDelivery(t *testing.T) {
 	}
 	if want := `{"events":[{"kind":"started","user":"ann","object":{"id":"0","type":1},"time":"2026-03-01T20:15:00.000Z"},`; !strings.HasPrefix(b.asked[0].body, want) {
 		t.Errorf("body %s, want it to begin with %s", b.asked[0].body, want)
+	}
+}
+
+// TestSecretsChange: a request has a signature of each secret of that moment. Without one it is retried.
+func TestSecretsChange(t *testing.T) {
+	b := &backend{statuses: []int{204}}
+	var secrets [][]byte
+	cfg := webhook.Config{Secrets: func() ([][]byte, error) {
+		if secrets == nil {
+			return nil, fs.ErrNotExist
+		}
+		return secrets, nil
+	}}
+	other := []byte(strings.Repeat("o", 32))
+	counts, _ := world(t, cfg, b, func(s *webhook.Sender) {
+		s.Tell(events(1)...)
+		time.Sleep(100 * time.Millisecond)
+		secrets = [][]byte{secret, other}
+		time.Sleep(10 * time.Second)
+		secrets = [][]byte{other}
+		s.Tell(events(1)...)
+		time.Sleep(time.Second)
+	})
+	if len(b.asked) != 2 || counts["delivered"] != 2 {
+		t.Fatalf("%d requests, %v, want 2 with an event each", len(b.asked), counts)
+	}
+	for i, keys := range [][][]byte{{secret, other}, {other}} {
+		r, want := b.asked[i], []string(nil)
+		for _, key := range keys {
+			want = append(want, webhook.Sign(key, r.header.Get("Webhook-Id"), r.header.Get("Webhook-Timestamp"), []byte(r.body)))
+		}
+		if got := r.header.Get("Webhook-Signature"); got != strings.Join(want, " ") {
+			t.Errorf("request %d: signature %q, want %q", i, got, want)
+		}
 	}
 }
 
@@ -235,10 +273,9 @@ func TestStop(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	for name, cfg := range map[string]webhook.Config{
-		"no address":     {Secret: secret},
-		"no host":        {URL: "https://", Secret: secret},
-		"another scheme": {URL: "ftp://example.com", Secret: secret},
-		"a short secret": {URL: "https://example.com", Secret: secret[:31]},
+		"no address":     {},
+		"no host":        {URL: "https://"},
+		"another scheme": {URL: "ftp://example.com"},
 	} {
 		if s, err := webhook.New(cfg); err == nil {
 			t.Errorf("%s: got %v", name, s)

@@ -92,6 +92,26 @@ func Secret(file string) ([]byte, error) {
 	return bytes.TrimSpace(text), nil
 }
 
+// Secrets returns the secrets of a file, as [ParseSecrets] does.
+func Secrets(file string, least int) ([][]byte, error) {
+	text, err := Secret(file)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSecrets(text, least)
+}
+
+// ParseSecrets returns the lines of a text, each a secret of at least so many bytes. There is at least one.
+func ParseSecrets(text []byte, least int) ([][]byte, error) {
+	all := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	for i, line := range all {
+		if all[i] = bytes.TrimSpace(line); len(all[i]) < least {
+			return nil, fmt.Errorf("secret: line %d has %d bytes; want at least %d", i+1, len(all[i]), least)
+		}
+	}
+	return all, nil
+}
+
 func pool(file string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {
