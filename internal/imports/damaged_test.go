@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -300,6 +301,34 @@ func TestPassedOver(t *testing.T) {
 		"all without form": {imports.Options{Now: now}, []string{other, image}, []string{"error: read 2 files: no known form in any of them"}},
 	} {
 		t.Run(name, func(t *testing.T) { wantBrief(t, imports.Open(tt.o, tt.paths...), tt.want...) })
+	}
+}
+
+// TestConsumed tells how much of a large file in an archive was read.
+func TestConsumed(t *testing.T) {
+	var rows strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&rows, "u,%x,1790000000,%x\n", sha256.Sum256([]byte{byte(i), byte(i >> 8), byte(i >> 16)}), i)
+	}
+	path := filepath.Join(t.TempDir(), "f.zip")
+	if err := os.WriteFile(path, []byte(zipped("a.csv", header+rows.String())), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	about, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, n, share := imports.Open(mapped(t, mapText), path), 0, 0.0
+	for _, err := range s.Items(t.Context()) {
+		if n++; err != nil {
+			t.Fatal(err)
+		}
+		if n == 50_000 {
+			share = float64(s.Consumed()) / float64(about.Size())
+		}
+	}
+	if end := float64(s.Consumed()) / float64(about.Size()); n != 100_000 || share < 0.4 || share > 0.7 || end < 0.95 || end > 1.1 {
+		t.Errorf("%d rows, %.2f of the file after half of them, %.2f at the end", n, share, end)
 	}
 }
 

@@ -124,7 +124,11 @@ func (s *Source) zip(name string, r io.Reader, head *bufio.Reader, depth int) er
 	if err != nil {
 		return s.failed(name, err)
 	}
-	z, err := zip.NewReader(f, info.Size())
+	var packed io.ReaderAt = f
+	if depth == 0 {
+		packed = counterAt{f, &s.consumed}
+	}
+	z, err := zip.NewReader(packed, info.Size())
 	switch {
 	case err != nil:
 		return s.broken(name, 0, "zip: no list of files at its end, so it is cut off or damaged")
@@ -163,9 +167,6 @@ func (s *Source) zipMember(archive string, m *zip.File, depth int) error {
 		return s.broken(name, 0, "zip: "+err.Error())
 	}
 	defer f.Close()
-	if depth == 0 {
-		defer s.consumed.Add(int64(min(m.CompressedSize64, 1<<62))) //nolint:gosec // it was bounded
-	}
 	return s.unpack(name, &bounded{source: s, r: f, packed: func() int64 { return int64(min(m.CompressedSize64, 1<<62)) }}, depth+1) //nolint:gosec // it was bounded
 }
 
@@ -256,6 +257,18 @@ func (c *counter) Read(p []byte) (int, error) {
 	if c.all != nil {
 		c.all.Add(int64(n))
 	}
+	return n, err
+}
+
+// counterAt counts the bytes that are read.
+type counterAt struct {
+	r   io.ReaderAt
+	all *atomic.Int64
+}
+
+func (c counterAt) ReadAt(p []byte, offset int64) (int, error) {
+	n, err := c.r.ReadAt(p, offset)
+	c.all.Add(int64(n))
 	return n, err
 }
 
