@@ -35,16 +35,10 @@ func (r *Reader) summaries(ctx context.Context, uid string, q history.Query, bor
 // summaryPage reads the namespaces with summaries of the query concurrently. The merged page stops at the earliest page
 // end.
 func (r *Reader) summaryPage(ctx context.Context, uid string, q history.Query) (all history.SummaryPage, err error) {
-	namespaces := r.summarized(uid, q.Type)
-	pages := make([]history.SummaryPage, len(namespaces))
-	g, asking := errgroup.WithContext(ctx)
-	for i, namespace := range namespaces {
-		g.Go(func() (err error) {
-			pages[i], err = r.cfg.Summaries.Summaries(asking, namespace, q)
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	pages, err := fromEach(ctx, r.summarized(uid, q.Type), func(ctx context.Context, namespace string) (history.SummaryPage, error) {
+		return r.cfg.Summaries.Summaries(ctx, namespace, q)
+	})
+	if err != nil {
 		return all, err
 	}
 	var end history.Cursor
@@ -154,22 +148,29 @@ func (r *Reader) past(ctx context.Context, uid string, keys []history.Key) (map[
 	for i, k := range keys {
 		objects[i] = k.Object
 	}
-	namespaces := r.summarized(uid, 0)
-	parts := make([][]history.Summary, len(namespaces))
-	g, asking := errgroup.WithContext(ctx)
-	for i, namespace := range namespaces {
-		g.Go(func() (err error) {
-			parts[i], err = r.cfg.Summaries.SummariesOf(asking, namespace, objects)
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	parts, err := fromEach(ctx, r.summarized(uid, 0), func(ctx context.Context, namespace string) ([]history.Summary, error) {
+		return r.cfg.Summaries.SummariesOf(ctx, namespace, objects)
+	})
+	if err != nil {
 		return nil, err
 	}
 	for _, s := range slices.Concat(parts...) {
 		found[s.Object] = s
 	}
 	return found, nil
+}
+
+// fromEach asks for all namespaces concurrently, and returns the answers in their order.
+func fromEach[T any](ctx context.Context, namespaces []string, ask func(ctx context.Context, namespace string) (T, error)) ([]T, error) {
+	all := make([]T, len(namespaces))
+	g, asking := errgroup.WithContext(ctx)
+	for i, namespace := range namespaces {
+		g.Go(func() (err error) {
+			all[i], err = ask(asking, namespace)
+			return err
+		})
+	}
+	return all, g.Wait()
 }
 
 // summarized returns the namespaces of a type, 0 for all, that have summaries.
