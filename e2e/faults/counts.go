@@ -90,11 +90,11 @@ func (t *trial) noteGeneration(ctx context.Context) error {
 
 // Sizes of the audience.
 const (
-	fanCount  = 48 // concurrent
-	fanUsers  = 3  // of a fan, who are nobody else's
+	fanCount  = 16 // concurrent
+	fanUsers  = 6  // of a fan, who are nobody else's
 	films     = 12 // that all watch
 	filmMS    = 100_000
-	fanPeriod = 100 * time.Millisecond
+	fanPeriod = 200 * time.Millisecond
 )
 
 // fans are viewers who complete objects, and a log of what was acknowledged.
@@ -116,9 +116,9 @@ type fans struct {
 func (f *fans) begin(ctx context.Context) {
 	f.stopped = make(chan struct{})
 	for i := range fanCount {
-		r := rand.New(rand.NewPCG(f.Seed, uint64(i))) //nolint:gosec // repeatable
+		one := &fan{fans: f, id: i, rand: rand.New(rand.NewPCG(f.Seed, uint64(i)))} //nolint:gosec // repeatable
 		f.wg.Go(func() {
-			if err := f.run(ctx, i, r); err != nil {
+			if err := one.run(ctx); err != nil {
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				f.err = errors.Join(f.err, err)
@@ -134,19 +134,64 @@ func (f *fans) end() error {
 	return f.err
 }
 
-func (f *fans) run(ctx context.Context, id int, r *rand.Rand) error {
+type fan struct {
+	*fans
+
+	id   int
+	rand *rand.Rand
+	wait []pending
+}
+
+// pending are steps for a record that is archived.
+type pending struct {
+	key  history.Key
+	then step
+}
+
+func (f *fan) run(ctx context.Context) error {
 	tick := time.NewTicker(fanPeriod)
 	defer tick.Stop()
 	for {
-		if err := f.step(ctx, id, r); err != nil {
+		if err := f.step(ctx); err != nil {
 			return err
+		}
+		if len(f.wait) > 0 && f.archived(ctx, f.wait[0].key) == nil {
+			if err := f.next(ctx); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-tick.C:
+			continue
 		case <-f.stopped:
-			return nil
 		}
+		for len(f.wait) > 0 {
+			k := f.wait[0].key
+			if err := process.Await(ctx, ackedWithin, k.String()+" to be archived", func(ctx context.Context) error { return f.archived(ctx, k) }); err != nil {
+				return err
+			}
+			if err := f.next(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
+}
+
+// next takes the steps that have waited longest.
+func (f *fan) next(ctx context.Context) error {
+	then := f.wait[0].then
+	f.wait = f.wait[1:]
+	return then(ctx)
+}
+
+// archived fails until a record is archived and counted.
+func (f *fans) archived(ctx context.Context, k history.Key) error {
+	e := f.stack.cache.Load(ctx, []history.Key{k})[0]
+	if e.Err == nil && !e.Record.Clean() {
+		e.Err = errors.New("it is dirty")
+	}
+	return e.Err
 }
 
 // completion is a session that plays an object to its end.
@@ -166,14 +211,14 @@ func (c *completion) event() history.Event {
 
 // step completes an object, sometimes with an upload that is up to a week late. A third is reported again. A tenth is
 // taken back, another tenth is removed once it is archived.
-func (f *fans) step(ctx context.Context, id int, r *rand.Rand) error {
+func (f *fan) step(ctx context.Context) error {
 	n := f.steps.Add(1)
 	c := completion{
-		Key:     history.Key{UID: fmt.Sprintf("%s-%d-%d-%d", f.load.name, f.load.epoch.Load(), id, r.IntN(fanUsers)), Object: objectOf(r.IntN(films))},
-		session: fmt.Sprint("s", n), at: time.Now().UnixMilli() - 5*filmMS - r.Int64N(filmMS), watched: r.Int64N(filmMS),
+		Key:     history.Key{UID: fmt.Sprintf("%s-%d-%d-%d", f.load.name, f.load.epoch.Load(), f.id, f.rand.IntN(fanUsers)), Object: objectOf(f.rand.IntN(films))},
+		session: fmt.Sprint("s", n), at: time.Now().UnixMilli() - 5*filmMS - f.rand.Int64N(filmMS), watched: f.rand.Int64N(filmMS),
 	}
-	if r.IntN(4) == 0 {
-		c.at -= r.Int64N(6 * 24 * 3600 * 1000)
+	if f.rand.IntN(4) == 0 {
+		c.at -= f.rand.Int64N(6 * 24 * 3600 * 1000)
 	}
 	switch n % 10 {
 	case 1:
@@ -182,88 +227,84 @@ func (f *fans) step(ctx context.Context, id int, r *rand.Rand) error {
 		return f.remove(ctx, c, n)
 	}
 	said := f.book.note(c.event())
-	err := f.report(ctx, n, said)
+	err := f.report(n, said)(ctx)
 	if err == nil && n%3 == 0 {
-		err = f.report(ctx, n+1, said)
+		err = f.report(n+1, said)(ctx)
 	}
 	f.note(c, (*playstest.Log).Stays)
 	return err
 }
 
-// takeBack completes an object of which there was more to see, once it is archived or at once. The book knows one length of objects, and nothing of
-// this user.
-func (f *fans) takeBack(ctx context.Context, c completion, n int64) error {
+// takeBack completes an object of which there was more to see, which is known at once or when it is archived. The book
+// knows one length of objects, and nothing of this user.
+func (f *fan) takeBack(ctx context.Context, c completion, n int64) error {
 	c.UID = fmt.Sprint(c.UID, "-", n)
-	end := &event{Event: c.event()}
-	more := &event{Event: history.Event{Key: c.Key, Kind: history.KindProgress, At: c.at + 5000, Position: filmMS, Duration: 9 * filmMS, Session: c.session}}
-	err := f.report(ctx, n, end)
-	if err == nil && n%20 == 1 {
-		err = f.archived(ctx, c.Key)
-	}
-	if err == nil {
-		err = f.report(ctx, n, more)
-	}
+	err := f.report(n, &event{Event: c.event()})(ctx)
+	more := f.report(n, &event{Event: history.Event{
+		Key: c.Key, Kind: history.KindProgress, At: c.at + 5000, Position: filmMS, Duration: 9 * filmMS, Session: c.session,
+	}})
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.log.Gone(c.Key, c.session, c.at)
 	f.count(c, 0)
+	f.mu.Unlock()
+	if err == nil && n%20 == 1 {
+		f.wait = append(f.wait, pending{c.Key, more})
+		return nil
+	}
+	if err == nil {
+		err = more(ctx)
+	}
 	return err
 }
 
 // remove completes an object as a user of its own, deletes it or clears the history, and reports it again. Every other
 // time the user plays it once more.
-func (f *fans) remove(ctx context.Context, c completion, n int64) error {
+func (f *fan) remove(ctx context.Context, c completion, n int64) error {
 	c.UID = fmt.Sprint(c.UID, "-", n)
 	said, d := f.book.note(c.event()), f.stack.rpcs[n%int64(len(f.stack.rpcs))]
-	removed := func(ctx context.Context) error { return f.book.remove(ctx, d, []history.Key{c.Key}, c.at+1) }
-	if n%20 == 5 {
-		removed = func(ctx context.Context) error { return f.book.clear(ctx, d, c.UID, 0, c.at+1) }
-	}
-	err := inTurn(
-		ctx,
-		func(ctx context.Context) error { return f.report(ctx, n, said) },
-		func(ctx context.Context) error { return f.archived(ctx, c.Key) },
-		func(ctx context.Context) error { return process.Await(ctx, ackedWithin, "a removal", removed) },
-		func(ctx context.Context) error { return f.report(ctx, n+1, said) },
-	)
+	err := f.report(n, said)(ctx)
 	f.note(c, (*playstest.Log).Gone)
-	if err != nil || n%40 > 20 {
+	f.wait = append(f.wait, pending{c.Key, func(ctx context.Context) error {
+		err := process.Await(ctx, ackedWithin, "a removal", func(ctx context.Context) error {
+			if n%20 == 5 {
+				return f.book.clear(ctx, d, c.UID, 0, c.at+1)
+			}
+			return f.book.remove(ctx, d, []history.Key{c.Key}, c.at+1)
+		})
+		if err == nil {
+			err = f.report(n+1, said)(ctx)
+		}
+		if err != nil || n%40 > 20 {
+			return err
+		}
+		again := c
+		again.session, again.at = c.session+"-again", c.at+2*filmMS
+		err = f.report(n, f.book.note(again.event()))(ctx)
+		f.note(again, (*playstest.Log).Stays)
 		return err
-	}
-	c.session, c.at = c.session+"-again", c.at+2*filmMS
-	err = f.report(ctx, n, f.book.note(c.event()))
-	f.note(c, (*playstest.Log).Stays)
+	}})
 	return err
 }
 
 // ackedWithin bounds the retries of a request.
-const ackedWithin = 2 * time.Minute
+const ackedWithin = 3 * time.Minute
 
 // report sends an event until it is acknowledged, to each service and the edge in turn.
-func (f *fans) report(ctx context.Context, n int64, e *event) error {
-	return process.Await(ctx, ackedWithin, "an acknowledgement", func(ctx context.Context) error {
-		to := target(f.stack.edge)
-		if i := n % int64(1+len(f.stack.rpcs)); i > 0 {
-			to = f.stack.rpcs[i-1]
-		}
-		n++
-		again, err := f.book.send(ctx, to, []*event{e})
-		if err == nil && len(again) > 0 {
-			err = history.ErrUnavailable
-		}
-		return err
-	})
-}
-
-// archived waits until a record is archived and counted.
-func (f *fans) archived(ctx context.Context, k history.Key) error {
-	return process.Await(ctx, ackedWithin, k.String()+" to be archived", func(ctx context.Context) error {
-		e := f.stack.cache.Load(ctx, []history.Key{k})[0]
-		if e.Err == nil && !e.Record.Clean() {
-			e.Err = errors.New("it is dirty")
-		}
-		return e.Err
-	})
+func (f *fans) report(n int64, e *event) step {
+	return func(ctx context.Context) error {
+		return process.Await(ctx, ackedWithin, "an acknowledgement", func(ctx context.Context) error {
+			to := target(f.stack.edge)
+			if i := n % int64(1+len(f.stack.rpcs)); i > 0 {
+				to = f.stack.rpcs[i-1]
+			}
+			n++
+			again, err := f.book.send(ctx, to, []*event{e})
+			if err == nil && len(again) > 0 {
+				err = history.ErrUnavailable
+			}
+			return err
+		})
+	}
 }
 
 // note notes an acknowledged completion, and what becomes of it in the stream. It is counted in any case.
