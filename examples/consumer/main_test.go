@@ -19,8 +19,11 @@ import (
 
 // TestFollow follows a stream from the file, as after a restart for each answer.
 func TestFollow(t *testing.T) {
-	secret := bytes.Repeat([]byte("s"), token.MinSecret)
-	p := allinonetest.Start(t, allinone.Config{Plays: true, Secret: secret, UserRate: 1e6, UserBurst: 1e6})
+	secret, secretFile := bytes.Repeat([]byte("s"), token.MinSecret), filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secretFile, secret, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := allinonetest.Start(t, allinone.Config{Plays: true, SecretFile: secretFile, UserRate: 1e6, UserBurst: 1e6})
 	tokenFor := func(uid, scope string) string {
 		text, err := token.Claims{UID: uid, Scope: scope, TTL: time.Hour}.Sign(secret)
 		if err != nil {
