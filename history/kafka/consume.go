@@ -16,9 +16,9 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Consume implements [history.Consumer]. While no group can be formed, it retries, and logs the second failure: the
-// first one is usual after a pause of this process, or in a new group. A handle whose context
-// is done may still commit: its generation lasts until it returns, unless the group has moved on.
+// Consume implements [history.Consumer]. While no group can be formed, it retries. It logs the second failure: the first
+// one is usual after a pause of this process, or in a new group. A handle whose context is done may still commit: its
+// generation lasts until it returns, unless the group has moved on.
 func (q *Queue) Consume(ctx context.Context, handle func(context.Context, history.Assignment) error) error {
 	group, err := kafka.NewConsumerGroup(q.group())
 	if err != nil {
