@@ -261,8 +261,8 @@ func TestDead(t *testing.T) {
 	if err := letters.Add(t.Context(), []history.Dead{{Payload: []byte{0xff}, Origin: "partition 0 offset 0", Reason: "corrupt", At: 1}, refused}); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := replayed(t, "copy", "--from=dead:", "--to=none", "--kafka="+cluster.ListenAddrs()[0]); exitCode(err) != exitIncomplete || !strings.Contains(out, "  new        1\n") || !strings.Contains(out, "  rejected   1\n") {
-		t.Errorf("copied letters: %q, %v, want one new, one rejected", out, err)
+	if out, err := replayed(t, "copy", "--from=dead:", "--to=none", "--kafka="+cluster.ListenAddrs()[0]); exitCode(err) != exitIncomplete || !strings.Contains(out, "  readable   1\n") || !strings.Contains(out, "  rejected   1\n") {
+		t.Errorf("copied letters: %q, %v, want one readable, one rejected", out, err)
 	}
 	for _, want := range []string{"1 letters driven again, 1 kept", "0 letters driven again, 1 kept"} {
 		var out strings.Builder
