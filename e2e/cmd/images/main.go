@@ -91,7 +91,8 @@ func (f *flags) image(platform v1.Platform, binary []byte) (v1.Image, error) {
 		return nil, err
 	}
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	if img, err = mutate.AppendLayers(img, l); err != nil {
+	made := v1.History{Created: v1.Time{Time: created}, CreatedBy: "make release"}
+	if img, err = mutate.Append(img, mutate.Addendum{Layer: l, History: made}); err != nil {
 		return nil, err
 	}
 	config, err := img.ConfigFile()
@@ -99,7 +100,7 @@ func (f *flags) image(platform v1.Platform, binary []byte) (v1.Image, error) {
 		return nil, err
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Created = platform.OS, platform.Architecture, v1.Time{Time: created}
+	config.OS, config.Architecture, config.Created = platform.OS, platform.Architecture, made.Created
 	config.Config = v1.Config{
 		User: fmt.Sprintf("%d:%[1]d", nobody), Entrypoint: []string{"/playhead"}, Volumes: map[string]struct{}{"/data": {}},
 		Labels: map[string]string{"org.opencontainers.image.version": f.Tag, "org.opencontainers.image.licenses": "Apache-2.0"},
