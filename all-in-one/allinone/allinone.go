@@ -4,7 +4,6 @@ package allinone
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/playhead/playhead/bff/api"
 	"github.com/playhead/playhead/bff/edge"
@@ -74,8 +74,9 @@ func (p *Process) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	p.edgeAgent = "playhead-edge-" + rand.Text()
-	if p.up, err = uplink.Open(uplink.Config{Services: []string{p.RPC()}, UserAgent: p.edgeAgent, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
+	p.inner = bufconn.Listen(64 << 10)
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { return p.inner.DialContext(ctx) }
+	if p.up, err = uplink.Open(uplink.Config{Services: []string{p.RPC()}, Dial: dial, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
 		return err
 	}
 	epochs, err := beginEpoch(p.cfg.Dir)
@@ -94,7 +95,7 @@ func (p *Process) compose(epochs []string) (err error) {
 	}
 	p.service, err = rpc.New(rpc.Config{
 		Cache: p.db.Cache(), Archive: p.archive(), Summaries: p.db.Archive(), Counters: p.db.Counters(), Counted: p.cfg.Counted, Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []admin.Eraser{p.db, p.db.Counters(), p.dead},
-		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Authorize: p.authorize, OwnEdge: p.edgeAgent, Epochs: epochs, Now: p.clock.Now, Horizon: p.clock.Horizon,
+		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Authorize: p.authorize, Edge: p.inner, Epochs: epochs, Now: p.clock.Now, Horizon: p.clock.Horizon,
 		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Tracer: p.cfg.Tracer, Logger: log, Registry: reg,
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/playhead/playhead/bff/flow"
 	"github.com/playhead/playhead/bff/token"
@@ -137,7 +138,7 @@ type Process struct {
 	dead      *deadLetterFile
 	backups   sync.Mutex // held while a backup is made
 	up        *uplink.Client
-	edgeAgent string                 // of its calls
+	inner     *bufconn.Listener      // the edge's way to the service; sockets would cost system calls
 	faults    map[string]*flow.Fault // of the breakable parts, by name
 }
 

@@ -47,11 +47,9 @@ type Config struct {
 	// TLS secures the connections; nil is plain text.
 	TLS *tls.Config
 	// Dial connects to an instance (default: TCP).
-	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	// UserAgent begins that of the calls.
-	UserAgent string
-	Logger    *slog.Logger
-	Registry  prometheus.Registerer
+	Dial     func(ctx context.Context, addr string) (net.Conn, error)
+	Logger   *slog.Logger
+	Registry prometheus.Registerer
 }
 
 func (c Config) withDefaults() Config {

@@ -180,11 +180,7 @@ func (c *Client) join(addr string) error {
 		return nil
 	}
 	p := &peer{client: c, addr: addr, hash: hashOf(addr)}
-	more := append(options(c.cfg.TLS), grpc.WithContextDialer(p.dial))
-	if c.cfg.UserAgent != "" {
-		more = append(more, grpc.WithUserAgent(c.cfg.UserAgent))
-	}
-	conn, err := grpc.NewClient("passthrough:///"+addr, more...)
+	conn, err := grpc.NewClient("passthrough:///"+addr, append(options(c.cfg.TLS), grpc.WithContextDialer(p.dial))...)
 	if err != nil {
 		return fmt.Errorf("instance %s: %w", addr, err)
 	}

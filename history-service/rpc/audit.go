@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
 	"github.com/playhead/playhead/internal/audit"
@@ -50,8 +49,8 @@ func (s *Server) audited(ctx context.Context, req any, info *grpc.UnaryServerInf
 }
 
 func (s *Server) fromOwnEdge(ctx context.Context) bool {
-	agent := metadata.ValueFromIncomingContext(ctx, "user-agent")
-	return s.cfg.OwnEdge != "" && len(agent) > 0 && strings.HasPrefix(agent[0], s.cfg.OwnEdge+" ")
+	p, ok := peer.FromContext(ctx)
+	return ok && s.cfg.Edge != nil && p.Addr == s.cfg.Edge.Addr()
 }
 
 // callerOf names a caller by its certificate, or its address.

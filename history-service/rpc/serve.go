@@ -27,7 +27,7 @@ import (
 )
 
 // Serve serves gRPC on lis until ctx is done, then drains running requests for at most drain. A non-nil conf
-// enables TLS. It closes lis.
+// enables TLS. It closes lis and [Config.Edge].
 func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, drain time.Duration) error {
 	panics := newPanics(s)
 	srv := grpc.NewServer(append(options(conf), grpc.ChainUnaryInterceptor(s.traceUnary, s.timeUnary, panics.unary, s.authorizeUnary, s.audited),
@@ -38,8 +38,11 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, 
 	historyv1.RegisterErasureServiceServer(srv, s)
 	historyv1.RegisterRebaseServiceServer(srv, s)
 	reflection.Register(srv)
-	failed := make(chan error, 1)
+	failed := make(chan error, 2)
 	go func() { failed <- srv.Serve(lis) }()
+	if s.cfg.Edge != nil {
+		go func() { failed <- srv.Serve(s.cfg.Edge) }()
+	}
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve gRPC: %w", err)

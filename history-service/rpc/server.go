@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,9 +71,9 @@ type Config struct {
 	// Authorize refuses a call by an error with a gRPC status; health checks are not asked (default: all calls are
 	// allowed).
 	Authorize func(ctx context.Context) error
-	// OwnEdge is the secret user agent of an edge in this process, which logs its users' removals itself. The calls of
-	// other edges are logged here too: a stolen edge certificate cannot hide a removal.
-	OwnEdge string
+	// Edge is served too: the door of an edge in this process, which logs its users' removals itself. The calls of other
+	// edges are logged here: a stolen edge certificate cannot hide a removal. Nil is none.
+	Edge net.Listener
 	// Webhook notifies a backend of started, completed and removed objects. Nil disables it.
 	Webhook *webhook.Sender
 	// Epoch returns the epochs of the cache servers, see [write.Writer.Confirm]. Nil means that the cache never
