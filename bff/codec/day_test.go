@@ -139,3 +139,11 @@ func TestToday(t *testing.T) {
 		t.Errorf("nothing asked: got %q, %t", flag, first)
 	}
 }
+
+func TestFormatDay(t *testing.T) {
+	for n, want := range map[uint32]string{20261121: "2026-11-21", 10101: "0001-01-01", 99991231: "9999-12-31"} {
+		if got := codec.FormatDay(n); got != want {
+			t.Errorf("%d: got %s, want %s", n, got, want)
+		}
+	}
+}
