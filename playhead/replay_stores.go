@@ -140,7 +140,7 @@ func (o *opened) fromStore(kind, where string) (backfill.Source, error) {
 			return nil, err
 		}
 		cache, err := o.redis()
-		return &backfill.FromCache{Name: strings.Join(o.flags.Addrs, ","), Store: cache}, err
+		return &backfill.FromCache{Name: strings.Join(o.flags.Addrs, ","), Store: cache, Live: true}, err
 	case kind == "cache":
 		db, err := o.dir(where, true)
 		if err != nil {

@@ -64,7 +64,7 @@ func BenchmarkBeside(b *testing.B) {
 			s.check(cache.Write(b.Context(), one))
 			return nil
 		}, func(ctx context.Context) (backfill.Report, error) {
-			return (&backfill.Copy{Source: &backfill.FromCache{Store: cache}, Target: backfill.Discard{}, MaxRejects: -1}).Run(ctx)
+			return (&backfill.Copy{Source: &backfill.FromCache{Store: cache, Live: true}, Target: backfill.Discard{}, MaxRejects: -1}).Run(ctx)
 		})
 		pipeline.Flush(b, e)
 	})

@@ -7,10 +7,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // Users yields the uids of all users and namespaces with data after the given one, by bucket and uid. It scans the keys
@@ -63,9 +65,13 @@ func (c *Cache) scanUsers(ctx context.Context, found map[string]struct{}) (err e
 // scanNode adds the users of one server, by the keys of their lists and states.
 func scanNode(ctx context.Context, node *goredis.Client, found map[string]struct{}) error {
 	for cursor, more := uint64(0), true; more; more = cursor != 0 {
+		began := time.Now()
 		keys, next, err := node.Scan(ctx, cursor, "{b????}:[hu]:*", scanStep).Result()
 		if err != nil {
 			return err
+		}
+		if pause := time.Since(began); !run.Sleep(ctx, pause) { // others wait during a step
+			return ctx.Err()
 		}
 		for _, key := range keys {
 			if uid, err := history.ParseUID(key[len("{b0000}:h:"):]); err == nil {

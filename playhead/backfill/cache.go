@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/imports"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // CacheReader is a cache to copy from.
@@ -23,6 +25,8 @@ type FromCache struct {
 	Store CacheReader
 	// Dirty leaves out what the archive has.
 	Dirty bool
+	// Live leaves the cache to others for at least as long as each read took.
+	Live bool
 }
 
 // Identity implements [Source].
@@ -33,6 +37,7 @@ func (c *FromCache) Items(ctx context.Context, after string) iter.Seq2[Item, err
 	return func(yield func(Item, error) bool) {
 		for uid, err := range c.Store.Users(ctx, after) {
 			var items []Item
+			began := time.Now()
 			if err == nil {
 				err = retry(ctx, func() (err error) {
 					items, err = c.user(ctx, uid)
@@ -41,6 +46,10 @@ func (c *FromCache) Items(ctx context.Context, after string) iter.Seq2[Item, err
 			}
 			if err != nil {
 				yield(Item{}, fmt.Errorf("read %q from the cache: %w", uid, err))
+				return
+			}
+			if c.Live && !run.Sleep(ctx, time.Since(began)) {
+				yield(Item{}, ctx.Err())
 				return
 			}
 			for i := range items {
