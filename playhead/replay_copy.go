@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -138,8 +139,15 @@ func verifyCommand(ctx context.Context, args []string, getenv func(string) strin
 	return f.verdict(report, err)
 }
 
+// Memory of a copy, in bytes: it keeps below 256 MiB. Most of the heap are batches.
+const (
+	heapOfCopy  = 208 << 20
+	storeOfCopy = 512 << 20 // as [pebble.Config.Memory]: it takes a third
+)
+
 // report copies the source to the target, and prints and returns the report.
 func (f *copyFlags) report(ctx context.Context, out io.Writer, target func(*opened) (backfill.Target, func(), error)) (*backfill.Report, error) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(debug.SetMemoryLimit(-1), heapOfCopy)))
 	stores := &opened{ctx: ctx, flags: f}
 	c, closing, err := f.copy(stores, target)
 	if err != nil {

@@ -64,7 +64,7 @@ func (o *opened) dir(path string, existing bool) (*pebble.DB, error) {
 	if err := o.parseRules(existing); err != nil {
 		return nil, err
 	}
-	db, err := pebble.Open(path, pebble.Config{Rules: o.rules})
+	db, err := pebble.Open(path, pebble.Config{Rules: o.rules, Memory: storeOfCopy})
 	if err != nil {
 		return nil, err
 	}
