@@ -25,20 +25,38 @@ const (
 // stoppedEdges stops edges behind a balancer with SIGTERM, in turn. An edge that the balancer has not taken out must
 // accept connections, and one retry must suffice for each player.
 func stoppedEdges(ctx context.Context, t *trial) error {
+	b, err := t.stopEdges(ctx, lameDuck, t.retried)
+	if err == nil && b.refused.Load() > 0 {
+		err = errors.New("an edge left before the balancer could notice")
+	}
+	return err
+}
+
+// hastyEdges is the control of stoppedEdges: edges without a lame duck must refuse connections.
+func hastyEdges(ctx context.Context, t *trial) error {
+	b, err := t.stopEdges(ctx, 0, t.reported)
+	if err == nil && b.refused.Load() == 0 {
+		err = errors.New("no connection was refused by edges without a lame duck: the case edges would notice nothing")
+	}
+	return err
+}
+
+// stopEdges stops edges with SIGTERM, in turn, while all players report through a balancer.
+func (t *trial) stopEdges(ctx context.Context, lame time.Duration, while func(context.Context, target, ...step) error) (*balancer, error) {
 	if err := t.start(ctx, spec{}); err != nil {
-		return err
+		return nil, err
 	}
 	watch, end := context.WithCancel(ctx)
 	defer end()
 	b := &balancer{fresh: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	var stops []step
 	for i := range edges {
-		u, c, err := t.stack.newEdge(ctx, watch, fmt.Sprintf("bff-%d", i), "--lame-duck", lameDuck.String())
+		u, c, err := t.stack.newEdge(ctx, watch, fmt.Sprintf("bff-%d", i), "--lame-duck", lame.String())
 		if err == nil {
 			err = u.awaitReady(ctx, 20*time.Second)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		e := &balanced{unit: u, client: c}
 		b.edges, stops = append(b.edges, e), append(stops, e.stop)
@@ -48,12 +66,9 @@ func stoppedEdges(ctx context.Context, t *trial) error {
 	for range edgeStops {
 		steps = append(steps, stops...)
 	}
-	err := t.retried(ctx, b, append([]step{b.complete}, steps...)...)
+	err := while(ctx, b, append([]step{b.complete}, steps...)...)
 	t.res.note("%d stops of an edge; %d connections were refused by an edge that was not out", len(steps), b.refused.Load())
-	if err == nil && b.refused.Load() > 0 {
-		err = errors.New("an edge left before the balancer could notice")
-	}
-	return err
+	return b, err
 }
 
 // balancer is a target that spreads requests over its edges. Half of them use a new connection.

@@ -201,16 +201,24 @@ func (t *trial) rolling(ctx context.Context, sp spec, restarts func() []step) er
 	return t.retried(ctx, t.stack.edge, restarts()...)
 }
 
-// retried takes steps while all players report to a target, and compares. One retry must suffice for each player.
+// retried is reported with one retry, which must suffice for each player.
 func (t *trial) retried(ctx context.Context, to target, steps ...step) error {
 	p := &retrier{target: to}
-	t.load.edge, t.load.everyone = p, true
-	if err := t.underLoad(append(steps, wait(time.Second))...)(ctx); err != nil {
+	if err := t.reported(ctx, p, steps...); err != nil {
 		return err
 	}
 	t.res.note("of %d uploads %d needed a second try", p.all.Load(), p.second.Load())
 	if n := p.refused.Load(); n > 0 {
 		return fmt.Errorf("%d uploads were refused twice", n)
+	}
+	return nil
+}
+
+// reported takes steps while all players report to a target, and compares.
+func (t *trial) reported(ctx context.Context, to target, steps ...step) error {
+	t.load.edge, t.load.everyone = to, true
+	if err := t.underLoad(append(steps, wait(time.Second))...)(ctx); err != nil {
+		return err
 	}
 	return t.markClean(ctx)
 }

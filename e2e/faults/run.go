@@ -161,6 +161,7 @@ func scenarios(o Options) []scenario {
 		{name: "compacting", load: gentle, fault: "every process restarted, one after the other", run: compacting},
 		{name: "upgrade", load: mixed, fault: "every process replaced by one of another version, one after the other, and back", asked: true, more: 2 * time.Minute, run: upgraded},
 		{name: "edges", load: mixed, fault: "edges behind a balancer stopped with SIGTERM, in turn", asked: true, more: 2 * time.Minute, run: stoppedEdges},
+		{name: "edges-hasty", load: mixed, fault: "the same without a lame duck: connections are refused, and the case notices", asked: true, more: 2 * time.Minute, run: hastyEdges},
 		{name: "drill-redis", load: mixed, fault: "the machine of Redis is lost: restored on a copy of its files, then empty", asked: true, more: time.Minute, run: drillRedis},
 		{name: "drill-kafka", load: mixed, fault: "all data of Kafka is lost", asked: true, more: time.Minute, run: drillKafka},
 		{name: "drill-hbase", load: mixed, fault: "HBase goes back to a snapshot", asked: true, more: 2 * time.Minute, run: drillHBase},
