@@ -85,7 +85,7 @@ func (o *opened) table(name string, existing bool) (*hbase.Archive, error) {
 	if err := o.parseRules(existing); err != nil {
 		return nil, err
 	}
-	a, err := hbase.Open(o.ctx, hbase.Config{ZooKeeper: quorum, Table: table, Existing: existing, Rules: o.rules})
+	a, err := hbase.Open(o.ctx, hbase.Config{ZooKeeper: quorum, Table: table, Existing: existing, Rules: o.rules, Bulk: true})
 	if err != nil {
 		return nil, err
 	}

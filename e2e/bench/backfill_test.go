@@ -116,7 +116,9 @@ func (o old) embedded(b *testing.B, _ int) map[string]figures {
 func (o old) hbase(b *testing.B, n int) map[string]figures {
 	e := pipeline.FromEnv(b, false)
 	m := newMeter(b, map[string]string{"hbase": e.HBase})
-	table := func(name string) *hbase.Archive { return openTable(b, e.HBase, fmt.Sprint("bench_backfill_", name, n)) }
+	table := func(name string) *hbase.Archive {
+		return openTableAs(b, hbase.Config{ZooKeeper: e.HBase, Table: fmt.Sprint("bench_backfill_", name, n), Bulk: true})
+	}
 	file, store := table("file"), table("store")
 	puts := &bare{b: b, meter: m, client: openBare(b, e.HBase), table: fmt.Sprint("bench_backfill_bare", n)}
 	openTable(b, e.HBase, puts.table)

@@ -56,13 +56,17 @@ func BenchmarkJob(b *testing.B) {
 // openTable opens an archive on its own table and drops the table at the end: HBase would continue to compact it
 // during later measurements.
 func openTable(b *testing.B, zk, table string) *hbase.Archive {
-	a, err := hbase.Open(b.Context(), hbase.Config{ZooKeeper: zk, Table: table})
+	return openTableAs(b, hbase.Config{ZooKeeper: zk, Table: table})
+}
+
+func openTableAs(b *testing.B, c hbase.Config) *hbase.Archive {
+	a, err := hbase.Open(b.Context(), c)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
 		_ = a.Close()
-		dropTable(b, zk, table)
+		dropTable(b, c.ZooKeeper, c.Table)
 	})
 	return a
 }

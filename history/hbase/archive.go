@@ -41,6 +41,8 @@ type Config struct {
 	Compression string
 	// Puts limits concurrent put batches per region server; default 3. A server gains little throughput from more.
 	Puts int
+	// Bulk puts the cells of a user in one call. A copy has many of each user, a job hardly ever.
+	Bulk bool
 	// Deadline bounds each call; default 10 s. HBase may still apply a write shortly after its deadline.
 	Deadline time.Duration
 	// CompactAbove is the number of live records that triggers [Archive.Compact]; 0 disables compaction. The newest

@@ -105,8 +105,12 @@ func (r compacted) compact(ctx context.Context, uid string) {
 
 // TestArchiveInMemory runs the archive's contract over the fake.
 func TestArchiveInMemory(t *testing.T) {
-	s := newStore(time.Now)
-	historytest.Archive(t, func(*testing.T) history.Archive { return hbase.NewWith(s, nil) })
+	for name, bulk := range map[string]bool{"cells": false, "rows": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(time.Now)
+			historytest.Archive(t, func(*testing.T) history.Archive { return hbase.Over(s, hbase.Config{Bulk: bulk}) })
+		})
+	}
 }
 
 func TestScanInMemory(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/tsuna/gohbase/hrpc"
+	"github.com/tsuna/gohbase/pb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
@@ -106,7 +108,7 @@ type outgoing struct {
 	at     uint64
 	size   int
 	server *server
-	call   hrpc.Call
+	call   *hrpc.Mutate
 	err    *error
 }
 
@@ -135,22 +137,70 @@ func (a *Archive) outgoing(ctx context.Context, c history.Cell, late lateness, e
 	return o
 }
 
+// rowPut puts cells of one row in one call, each at its own time.
+type rowPut struct {
+	*hrpc.Mutate // puts the first cell
+	others       []outgoing
+}
+
+// rowPuts returns the calls for cells, and the cells of each. With [Config.Bulk] a call has a run of cells of one row.
+func (a *Archive) rowPuts(cells []outgoing) (calls []hrpc.Call, runs [][]outgoing) {
+	for len(cells) > 0 {
+		n := 1
+		for a.config.Bulk && n < len(cells) && cells[n].key.UID == cells[0].key.UID {
+			n++
+		}
+		run := cells[:n]
+		cells, runs = cells[n:], append(runs, run)
+		if n == 1 {
+			calls = append(calls, run[0].call)
+		} else {
+			calls = append(calls, &rowPut{run[0].call, run[1:]})
+		}
+	}
+	return calls, runs
+}
+
+// SerializeCellBlocks makes one mutation of all cells.
+func (p *rowPut) SerializeCellBlocks(blocks [][]byte) (proto.Message, [][]byte, uint32) {
+	request, blocks, size := p.Mutate.SerializeCellBlocks(blocks)
+	put := request.(*pb.MutateRequest).Mutation
+	count := put.GetAssociatedCellCount()
+	for _, o := range p.others {
+		o.call.SetRegion(p.Region())
+		other, more, bytes := o.call.SerializeCellBlocks(blocks)
+		blocks, size, count = more, size+bytes, count+other.(*pb.MutateRequest).Mutation.GetAssociatedCellCount()
+	}
+	put.AssociatedCellCount = &count
+	return request, blocks, size
+}
+
+// ToProto makes one mutation of all cells.
+func (p *rowPut) ToProto() proto.Message {
+	request := p.Mutate.ToProto().(*pb.MutateRequest)
+	for _, o := range p.others {
+		o.call.SetRegion(p.Region())
+		put := o.call.ToProto().(*pb.MutateRequest).Mutation
+		request.Mutation.ColumnValue = append(request.Mutation.ColumnValue, put.ColumnValue...)
+	}
+	return request
+}
+
 // send puts cells in one batch. HBase refuses all cells of a region in a request with one oversize cell; send then
 // bisects the refused cells.
 func (a *Archive) send(ctx context.Context, server *server, cells []outgoing) {
 	if len(cells) == 0 {
 		return
 	}
-	calls := make([]hrpc.Call, len(cells))
-	for i, c := range cells {
-		calls[i] = c.call
-	}
+	calls, runs := a.rowPuts(cells)
 	var refused []outgoing
 	for i, r := range a.batch(ctx, server, calls) {
 		if mayBeOthers(r.Error) {
-			refused = append(refused, cells[i])
-		} else {
-			cells[i].failed(r.Error)
+			refused = append(refused, runs[i]...)
+			continue
+		}
+		for _, o := range runs[i] {
+			o.failed(r.Error)
 		}
 	}
 	if len(cells) == 1 && len(refused) == 1 {

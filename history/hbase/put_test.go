@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tsuna/gohbase"
 	"github.com/tsuna/gohbase/hrpc"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/hbase"
+	"github.com/playhead/playhead/history/hbase/hbasefake"
 )
 
 // fake answers batches with its answer function.
@@ -103,6 +105,52 @@ func TestPutOversize(t *testing.T) {
 	}
 	if n := len(f.batches); n > 40 {
 		t.Errorf("%d batches to find %d cells of 500", n, len(big))
+	}
+}
+
+// TestPutRows puts the cells of a user in one call, each at its own time. If one of them is oversize, only that one is
+// refused.
+func TestPutRows(t *testing.T) {
+	const limit = 1000
+	store, calls, began := hbasefake.New(time.Now), 0, time.Now().UnixMilli()-1000
+	client := store.Through(func(_ context.Context, x *hbasefake.Exchange) {
+		for i := range x.Calls {
+			if x.Calls[i].Put {
+				calls++
+			}
+			if x.Calls[i].Longest > limit {
+				x.Fail(i, java("org.apache.hadoop.hbase.DoNotRetryIOException", "exceeds limit"))
+				continue
+			}
+			x.Make(i)
+		}
+	})
+	var all []history.Cell
+	for i := range 60 {
+		all = append(all, history.Cell{Key: history.Key{UID: fmt.Sprint("u", i/20), Object: history.Object{ID: fmt.Sprint(i), Type: 1}}, Record: record(began + int64(i))})
+	}
+	a := hbase.Over(client, hbase.Config{Bulk: true})
+	if errs := a.Put(t.Context(), all); errs != nil || calls != 3 {
+		t.Errorf("got %v in %d calls, want all in one for each user", errs, calls)
+	}
+	all[7].Record.Device = strings.Repeat("x", limit)
+	for i, err := range a.Put(t.Context(), all) {
+		if errors.Is(err, history.ErrPermanent) != (i == 7) || (err != nil) != (i == 7) {
+			t.Errorf("cell %d: %v", i, err)
+		}
+	}
+	keys := make([]history.Key, len(all))
+	for i, c := range all {
+		keys[i] = c.Key
+	}
+	entries, err := a.Get(t.Context(), keys)
+	for i, e := range entries {
+		if e.Record == nil || e.Record.Version.Time() != began+int64(i) || e.Record.CellTime != began+int64(i) {
+			t.Errorf("cell %d: got %+v at its time", i, e.Record)
+		}
+	}
+	if err != nil || len(entries) != 60 {
+		t.Errorf("got %d entries, %v", len(entries), err)
 	}
 }
 

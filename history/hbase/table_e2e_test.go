@@ -85,8 +85,12 @@ func open(t testing.TB, c hbase.Config) *hbase.Archive {
 }
 
 func TestArchive(t *testing.T) {
-	c := hbase.Config{Table: tableOf(t), Regions: 4}
-	historytest.Archive(t, func(t *testing.T) history.Archive { return open(t, c) })
+	for name, bulk := range map[string]bool{"cells": false, "rows": true} {
+		t.Run(name, func(t *testing.T) {
+			c := hbase.Config{Table: tableOf(t), Regions: 4, Bulk: bulk}
+			historytest.Archive(t, func(t *testing.T) history.Archive { return open(t, c) })
+		})
+	}
 }
 
 // TestDisabledTable is named as the cause, not a server that was away before.

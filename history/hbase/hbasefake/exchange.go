@@ -24,6 +24,7 @@ type Call struct {
 	Table, Row     string
 	Family, Column string // the first one put or deleted; empty for a read
 	Value          []byte // to put
+	Longest        int    // bytes of the longest value to put
 	Put, Delete    bool
 	Compares       bool // a check-and-put
 
@@ -56,6 +57,7 @@ func (s *Store) callOf(c hrpc.Call) Call {
 			call.Family, call.Column = string(f.Family), ""
 		}
 		for _, q := range f.QualifierValue {
+			call.Longest = max(call.Longest, len(q.Value))
 			if c := string(q.Qualifier); string(f.Family) == call.Family && (call.Column == "" || c < call.Column) {
 				call.Column, call.Value = c, q.Value
 			}
