@@ -186,7 +186,7 @@ func (s *Stores) Retry(ctx context.Context, what string, exchange func(context.C
 		}
 		s.Failed(ctx, what)
 		if s.failing.add(what) {
-			s.cfg.Logger.WarnContext(ctx, "store unavailable for a minute; will retry", "operation", what, "error", err)
+			s.cfg.Logger.WarnContext(ctx, "store unavailable for two minutes; will retry", "operation", what, "error", err)
 		}
 		if !backoff.Sleep(ctx) {
 			return ctx.Err()
@@ -196,7 +196,7 @@ func (s *Stores) Retry(ctx context.Context, what string, exchange func(context.C
 
 // longOutage is how long an operation fails before it is logged. Engines that do not answer are logged at once, by
 // their judge.
-const longOutage = time.Minute
+const longOutage = 2 * time.Minute
 
 // failing are the operations that have failed since their last success.
 type failing struct {
