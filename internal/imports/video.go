@@ -217,6 +217,8 @@ type freeTubeWatched struct {
 	TimeWatched   label  `json:"timeWatched"`
 	IsLive        bool   `json:"isLive"`
 	Deleted       bool   `json:"$$deleted"`
+	// Index is a line of the database about itself.
+	Index *struct{} `json:"$$indexCreated"`
 }
 
 func freeTube(_ *Source, b []byte) (*row, error) {
@@ -226,6 +228,8 @@ func freeTube(_ *Source, b []byte) (*row, error) {
 		return nil, err
 	case in.Deleted:
 		return nil, notViewing("deleted")
+	case in.Index != nil:
+		return nil, notViewing("an index of the database")
 	case in.VideoID == "":
 		return nil, bad("videoId", "missing")
 	}
