@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,20 +138,20 @@ func TestDelivery(t *testing.T) {
 // TestSecretsChange: a request has a signature of each secret of that moment. Without one it is retried.
 func TestSecretsChange(t *testing.T) {
 	b := &backend{statuses: []int{204}}
-	var secrets [][]byte
+	var secrets atomic.Pointer[[][]byte]
 	cfg := webhook.Config{Secrets: func() ([][]byte, error) {
-		if secrets == nil {
-			return nil, fs.ErrNotExist
+		if all := secrets.Load(); all != nil {
+			return *all, nil
 		}
-		return secrets, nil
+		return nil, fs.ErrNotExist
 	}}
 	other := []byte(strings.Repeat("o", 32))
 	counts, _ := world(t, cfg, b, func(s *webhook.Sender) {
 		s.Tell(events(1)...)
 		time.Sleep(100 * time.Millisecond)
-		secrets = [][]byte{secret, other}
+		secrets.Store(&[][]byte{secret, other})
 		time.Sleep(10 * time.Second)
-		secrets = [][]byte{other}
+		secrets.Store(&[][]byte{other})
 		s.Tell(events(1)...)
 		time.Sleep(time.Second)
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,11 +113,12 @@ func TestPutOversize(t *testing.T) {
 // refused.
 func TestPutRows(t *testing.T) {
 	const limit = 1000
-	store, calls, began := hbasefake.New(time.Now), 0, time.Now().UnixMilli()-1000
+	store, began := hbasefake.New(time.Now), time.Now().UnixMilli()-1000
+	var calls atomic.Int64
 	client := store.Through(func(_ context.Context, x *hbasefake.Exchange) {
 		for i := range x.Calls {
 			if x.Calls[i].Put {
-				calls++
+				calls.Add(1)
 			}
 			if x.Calls[i].Longest > limit {
 				x.Fail(i, java("org.apache.hadoop.hbase.DoNotRetryIOException", "exceeds limit"))
@@ -130,8 +132,8 @@ func TestPutRows(t *testing.T) {
 		all = append(all, history.Cell{Key: history.Key{UID: fmt.Sprint("u", i/20), Object: history.Object{ID: fmt.Sprint(i), Type: 1}}, Record: record(began + int64(i))})
 	}
 	a := hbase.Over(client, hbase.Config{Bulk: true})
-	if errs := a.Put(t.Context(), all); errs != nil || calls != 3 {
-		t.Errorf("got %v in %d calls, want all in one for each user", errs, calls)
+	if errs := a.Put(t.Context(), all); errs != nil || calls.Load() != 3 {
+		t.Errorf("got %v in %d calls, want all in one for each user", errs, calls.Load())
 	}
 	all[7].Record.Device = strings.Repeat("x", limit)
 	for i, err := range a.Put(t.Context(), all) {
