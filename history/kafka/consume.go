@@ -24,7 +24,7 @@ func (q *Queue) Consume(ctx context.Context, handle func(context.Context, histor
 	if err != nil {
 		return fmt.Errorf("consume %s: %w", q.cfg.Topic, err)
 	}
-	defer group.Close()
+	defer leave(group)
 	for failed := 0; ; {
 		gen, err := group.Next(ctx)
 		over := true
@@ -44,6 +44,22 @@ func (q *Queue) Consume(ctx context.Context, handle func(context.Context, histor
 				q.cfg.Logger.Warn("join of the consumer group failed; will retry", "topic", q.cfg.Topic, "group", q.cfg.Group, "error", err)
 			}
 		}
+	}
+}
+
+// leavePatience bounds the wait for the group: a join that waits for the sessions of killed members cannot be cancelled.
+const leavePatience = 3 * time.Second
+
+// leave leaves the group, so that others need not wait for the end of the session.
+func leave(group *kafka.ConsumerGroup) {
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		_ = group.Close() // it is nil
+	}()
+	select {
+	case <-left:
+	case <-time.After(leavePatience):
 	}
 }
 

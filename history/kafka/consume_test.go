@@ -233,6 +233,36 @@ func TestConsumeWithoutPartitions(t *testing.T) {
 	}
 }
 
+// TestStopsWhileItJoins: a join may wait for the sessions of killed members, a consumer that is stopped does not.
+func TestStopsWhileItJoins(t *testing.T) {
+	c := cluster(t)
+	asked, answer := make(chan struct{}, 1), make(chan struct{})
+	defer close(answer)
+	c.ControlKey(int16(kmsg.JoinGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.SleepControl(func() {
+			asked <- struct{}{}
+			<-answer
+		})
+		return nil, nil, false
+	})
+	q := open(t, fresh(t, c.ListenAddrs()))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- q.Consume(ctx, func(context.Context, history.Assignment) error { return errors.New("it has joined") })
+	}()
+	<-asked
+	cancel()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it waits for its join")
+	}
+}
+
 func publish(tb testing.TB, q *kafka.Queue, keys []history.Announcement) {
 	tb.Helper()
 	if unsent, err := q.Publish(tb.Context(), keys); err != nil || len(unsent) != 0 {
