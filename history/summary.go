@@ -272,7 +272,7 @@ func (i *imported) add(v PastViewing) bool {
 	return true
 }
 
-// each returns the viewings as changed by do, without those of which nothing remains.
+// each applies do to the viewings, and drops those that it refuses.
 func (i Imported) each(do func(PastViewing) (PastViewing, bool)) Imported {
 	if i == "" {
 		return i
@@ -282,7 +282,7 @@ func (i Imported) each(do func(PastViewing) (PastViewing, bool)) Imported {
 	for _, v := range all.viewings {
 		n, left := do(v)
 		if n != v || !left {
-			kept.furthest = 0 // of which viewing is unknown
+			kept.furthest = 0 // its viewing is unknown
 		}
 		if left {
 			kept.add(n)

@@ -91,7 +91,7 @@ func (t *trial) noteGeneration(ctx context.Context) error {
 // Sizes of the audience.
 const (
 	fanCount  = 16 // concurrent
-	fanUsers  = 6  // of a fan, who are nobody else's
+	fanUsers  = 6  // of one fan only
 	films     = 12 // that all watch
 	filmMS    = 100_000
 	fanPeriod = 200 * time.Millisecond
@@ -235,8 +235,8 @@ func (f *fan) step(ctx context.Context) error {
 	return err
 }
 
-// takeBack completes an object of which there was more to see, which is known at once or when it is archived. The book
-// knows one length of objects, and nothing of this user.
+// takeBack completes an object that proves to be longer, at once or when its record is archived. The book knows one length
+// of objects, and nothing of this user.
 func (f *fan) takeBack(ctx context.Context, c completion, n int64) error {
 	c.UID = fmt.Sprint(c.UID, "-", n)
 	err := f.report(n, &event{Event: c.event()})(ctx)

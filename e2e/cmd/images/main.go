@@ -108,7 +108,7 @@ func (f *flags) image(platform v1.Platform, binary []byte) (v1.Image, error) {
 	return mutate.ConfigFile(img, config)
 }
 
-// nobody runs the commands.
+// nobody is the user that runs the commands.
 const nobody = 65534
 
 // layer returns the files of an image in a tar: the command, a folder for its data, and root certificates.
