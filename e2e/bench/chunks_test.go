@@ -16,7 +16,7 @@ import (
 
 	"github.com/playhead/playhead/e2e/pipeline"
 	"github.com/playhead/playhead/history/hbase"
-	"github.com/playhead/playhead/history/historytest"
+	"github.com/playhead/playhead/internal/paired"
 )
 
 // BenchmarkChunks reads uncached chunks of 60 KiB in turns from HBase, their store, and from Redis, a possible
@@ -92,7 +92,7 @@ func BenchmarkChunks(b *testing.B) {
 			}
 		}
 	}
-	historytest.Turns(b, []historytest.Variant{
+	paired.Run(b, []paired.Variant{
 		{Name: "redis", Times: 300, Do: fromRedis(1)},
 		{Name: "hbase", Of: "redis", Times: 300, Do: fromHBase(1)},
 		{Name: "redis-8", Times: 100, Do: fromRedis(atOnce)},

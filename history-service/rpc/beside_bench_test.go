@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history/historytest"
 	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/internal/paired"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -83,7 +83,7 @@ func BenchmarkBesideCompactions(b *testing.B) {
 		stop()
 		wg.Wait()
 	}
-	historytest.Turns(b, []historytest.Variant{{Name: "alone", Times: 1, Do: load}, {Name: "beside", Of: "alone", Times: 1, Do: beside}})
+	paired.Run(b, []paired.Variant{{Name: "alone", Times: 1, Do: load}, {Name: "beside", Of: "alone", Times: 1, Do: beside}})
 	compacted, waiting := figureOf(b, registry, "playhead_segments_compacted_records_total"), figureOf(b, registry, "playhead_segments_waiting_users")
 	if b.ReportMetric(compacted/float64(b.N), "compacted/op"); compacted == 0 || waiting == 0 {
 		b.Fatalf("%v records compacted, %v users left: that is no backlog", compacted, waiting)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history/historytest"
 	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/internal/paired"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -76,9 +76,9 @@ func longHistory(b *testing.B, size int, compacted bool) {
 // BenchmarkLongHistoryRatios compares a compacted history of 100,000 records with shorter ones, in turns: pages of
 // 20, an export and a warm-up read. Use -benchtime 7x.
 func BenchmarkLongHistoryRatios(b *testing.B) {
-	var variants []historytest.Variant
+	var variants []paired.Variant
 	add := func(name, of string, times int, do func()) {
-		variants = append(variants, historytest.Variant{Name: name, Of: of, Times: times, Do: do})
+		variants = append(variants, paired.Variant{Name: name, Of: of, Times: times, Do: do})
 	}
 	for _, size := range []int{2000, 10_000, 100_000} {
 		h := houseOf(b, pebble.Config{Keep: 1000, CompactAbove: 1999})
@@ -115,7 +115,7 @@ func BenchmarkLongHistoryRatios(b *testing.B) {
 			add("export-100000", "export-10000", 1, export)
 		}
 	}
-	historytest.Turns(b, variants)
+	paired.Run(b, variants)
 }
 
 // compact compacts everything that is due.

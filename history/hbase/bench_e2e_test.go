@@ -28,8 +28,8 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/replay"
 	"github.com/playhead/playhead/history/hbase"
-	"github.com/playhead/playhead/history/historytest"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/paired"
 )
 
 const (
@@ -158,9 +158,9 @@ func BenchmarkLongHistory(b *testing.B) {
 // with 2,000 uncompacted records; full exports and warm-ups with 10,000. Run with -benchtime 7x for seven rounds.
 func BenchmarkLongHistoryRatios(b *testing.B) {
 	client, table := longTable(b)
-	var variants []historytest.Variant
+	var variants []paired.Variant
 	add := func(name, of string, times int, do func()) {
-		variants = append(variants, historytest.Variant{Name: name, Of: of, Times: times, Do: do})
+		variants = append(variants, paired.Variant{Name: name, Of: of, Times: times, Do: do})
 	}
 	for _, n := range []int{2_000, 10_000, 100_000} {
 		u := longUserOf(b, client, table, n)
@@ -186,7 +186,7 @@ func BenchmarkLongHistoryRatios(b *testing.B) {
 			add("export-100000", "export-10000", 1, export)
 		}
 	}
-	historytest.Turns(b, variants)
+	paired.Run(b, variants)
 }
 
 func longTable(b *testing.B) (client gohbase.Client, table string) {

@@ -3,8 +3,13 @@ package historytest
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
+	"iter"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
@@ -180,35 +185,6 @@ func testArchive(t *testing.T, a archive, open func(t *testing.T) history.Archiv
 	}
 }
 
-// Queue tests the contracts of [history.Publisher] and [history.Consumer] with one member. Adapters with larger
-// groups also pass [QueueGroup].
-func Queue(t *testing.T, open OpenQueue) {
-	tests := map[string]func(queueCase){
-		"what is committed does not come again":        queueCase.committed,
-		"what is not committed comes again":            queueCase.uncommitted,
-		"a commit covers what was fetched before":      queueCase.commitCovers,
-		"a commit out of order takes nothing back":     queueCase.commitLate,
-		"a generation that is over commits nothing":    queueCase.commitOver,
-		"a job on its way out may still commit":        queueCase.commitLast,
-		"a partition keeps its order":                  queueCase.order,
-		"one publish is one message per partition":     queueCase.messages,
-		"a message that would be too large is divided": queueCase.large,
-		"a single member assignments every bucket":     queueCase.buckets,
-		"the end of the context is not an error":       queueCase.context,
-		"an error of handle comes back":                queueCase.handleError,
-		"nothing to publish is no message":             queueCase.empty,
-		"nothing is sent without time to send it":      queueCase.noTime,
-		"many goroutines publish at once":              queueCase.concurrent,
-		"a record travels with its key":                queueCase.records,
-	}
-	for name, run := range tests {
-		t.Run(name, func(t *testing.T) {
-			p, member := open(t)
-			run(queueCase{t, p, member(t)})
-		})
-	}
-}
-
 // CacheDamage tests that a damaged record affects no other and does not count as absent. spoil stores bytes as
 // the record of an existing key, bypassing the cache.
 func CacheDamage(t *testing.T, store CacheStore, spoil func(k history.Key, value []byte)) {
@@ -320,3 +296,196 @@ func (a archive) damage(spoil func(k history.Key, at int64, value []byte), value
 }
 
 func saysNothing(r *history.Record) bool { return r != nil && r.Partial && r.State == 0 }
+
+// retentions are lifetimes other than the default, each with an age that is within it and one beyond, 0 for none.
+var retentions = []struct {
+	keep         string
+	within, gone time.Duration
+}{
+	{"2h", time.Hour, 2*time.Hour + time.Second},
+	{"400d", 399 * 24 * time.Hour, 401 * 24 * time.Hour},
+	{"forever", 30 * 365 * 24 * time.Hour, 0},
+}
+
+// ArchiveRetention tests how long an archive keeps records and tombstones. open returns an empty archive under the
+// rules.
+func ArchiveRetention(t *testing.T, open func(t *testing.T, rules *history.Rulebook) history.Archive) {
+	for _, r := range retentions {
+		t.Run(r.keep, func(t *testing.T) {
+			rules := rulesFor(t, r.keep)
+			a := archive{t: t, store: open(t, rules)}
+			now := time.Now().UnixMilli()
+			within, gone := now-r.within.Milliseconds(), now-r.gone.Milliseconds()
+			a.kept(within)
+			if r.gone > 0 {
+				a.expiredAt(gone)
+			}
+			a.expiredOnce(rules, within)
+		})
+	}
+}
+
+func rulesFor(t *testing.T, keep string) *history.Rulebook {
+	t.Helper()
+	rules, err := history.ParseRules(keep, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+// kept puts a record and a tombstone, which later puts of older cells do not replace.
+func (a archive) kept(at int64) {
+	a.t.Helper()
+	uid := freshUID()
+	cells := []history.Cell{cellAt(keyOf(uid, "1_1"), at, 1), deletedAt(keyOf(uid, "2_1"), at)}
+	a.put(cells...)
+	a.put(cellAt(cells[0].Key, at-1, 2), cellAt(cells[1].Key, at-1, 2))
+	a.wantRow(uid, cells)
+	a.wantCells(cells)
+}
+
+func (a archive) expiredAt(at int64) {
+	a.t.Helper()
+	uid := freshUID()
+	cells := []history.Cell{cellAt(keyOf(uid, "1_1"), at, 1), deletedAt(keyOf(uid, "2_1"), at)}
+	a.put(cells...)
+	a.wantRow(uid, nil)
+	a.wantCells([]history.Cell{{Key: cells[0].Key}, {Key: cells[1].Key}})
+}
+
+// expiredOnce changes the rules as after a shorter retention: what had expired then does not come back. It matters
+// neither what the store still has, nor who puts it again.
+func (a archive) expiredOnce(rules *history.Rulebook, at int64) {
+	a.t.Helper()
+	uid := freshUID()
+	old, kept := cellAt(keyOf(uid, "1_1"), at, 1), cellAt(keyOf(uid, "2_1"), at+2, 2)
+	a.put(old, kept)
+	r := rules.Retention()
+	r.Since = at + 1
+	if _, err := rules.Agree(r); err != nil {
+		a.t.Fatal(err)
+	}
+	for range 2 {
+		a.wantRow(uid, []history.Cell{kept})
+		a.wantCells([]history.Cell{{Key: old.Key}, kept})
+		a.put(old)
+	}
+}
+
+// CacheRetention tests that a cache serves records of any age within the retention. open returns a cache under the
+// rules.
+func CacheRetention(t *testing.T, open func(t *testing.T, rules *history.Rulebook) CacheStore) {
+	for _, r := range retentions {
+		t.Run(r.keep, func(t *testing.T) {
+			c := &cacheCase{T: t, CacheStore: open(t, rulesFor(t, r.keep)), start: time.Now().Add(-r.within).UnixMilli()}
+			uid := c.user()
+			k := key(uid, 1, 1)
+			it := c.item(k, c.record(5))
+			c.holds(k, it.Record)
+			c.lists(uid, history.Query{Limit: 3}, it)
+		})
+	}
+}
+
+// Users is a store that lists its users and namespaces in a fixed order.
+type Users interface {
+	Users(ctx context.Context, from string) iter.Seq2[string, error]
+}
+
+// CacheScan tests the scan of a cache: its users, and the keys of each.
+func CacheScan(t *testing.T, cache interface {
+	CacheStore
+	Users
+	Keys(ctx context.Context, uid string) ([]history.Key, error)
+},
+) {
+	c := &cacheCase{T: t, CacheStore: cache, start: hourAgo()}
+	users := newUsers()
+	objects := []history.Object{{ID: "a", Type: 1}, {ID: "b_c", Type: 2}}
+	for _, uid := range users {
+		for i, o := range objects {
+			e := history.Event{Key: history.Key{UID: uid, Object: o}, Kind: history.KindProgress, At: c.start, Position: 1}
+			if i == 1 {
+				e = history.Event{Key: e.Key, Kind: history.KindDelete, At: c.start}
+			}
+			c.put(e.Key, e.Record().Successor(nil))
+		}
+	}
+	testUsers(t, cache, users)
+	for _, uid := range users {
+		keys, err := cache.Keys(t.Context(), uid)
+		slices.SortFunc(keys, func(a, b history.Key) int { return int(a.Object.Type) - int(b.Object.Type) })
+		if want := []history.Key{{UID: uid, Object: objects[0]}, {UID: uid, Object: objects[1]}}; err != nil || !slices.Equal(keys, want) {
+			t.Errorf("keys of %q: %v, %v, want %v", uid, keys, err, want)
+		}
+	}
+	if keys, err := cache.Keys(t.Context(), "nobody"); len(keys) > 0 || err != nil {
+		t.Errorf("keys of nobody: %v, %v", keys, err)
+	}
+}
+
+// ArchiveScan tests the scan of an archive.
+func ArchiveScan(t *testing.T, store interface {
+	history.Archive
+	Users
+},
+) {
+	a := archive{t: t, store: store}
+	users := newUsers()
+	for _, uid := range users {
+		e := history.Event{Key: history.Key{UID: uid, Object: history.Object{ID: "a", Type: 1}}, Kind: history.KindProgress, At: hourAgo(), Position: 1}
+		a.put(history.Cell{Key: e.Key, Record: e.Record().Successor(nil)})
+	}
+	testUsers(t, store, users)
+}
+
+// newUsers returns users of several buckets, some with difficult names, and a namespace.
+func newUsers() (users []string) {
+	base := freshUID()
+	for i := range 300 { // more than one step of a scan
+		users = append(users, fmt.Sprintf("%s-%d", base, i))
+	}
+	return append(users, base+"/ü%*", history.NamespaceUID(base+"-1", "short"))
+}
+
+// testUsers: every user is listed once, in the same order each time, and a scan goes on behind any of them.
+func testUsers(t *testing.T, store Users, users []string) {
+	t.Helper()
+	own := func(from string) []string { // other tests may have users too
+		return slices.DeleteFunc(listed(t, store, from), func(uid string) bool { return !slices.Contains(users, uid) })
+	}
+	all := own("")
+	for _, uid := range users {
+		if i := slices.Index(all, uid); i < 0 || slices.Contains(all[i+1:], uid) {
+			t.Fatalf("user %q is missing or listed twice", uid)
+		}
+	}
+	if again := own(""); !slices.Equal(again, all) {
+		t.Errorf("another order in the second scan: %d and %d users", len(again), len(all))
+	}
+	for _, i := range []int{0, len(all) / 2, len(all) - 1} {
+		if rest := own(all[i]); !slices.Equal(rest, all[i+1:]) {
+			t.Errorf("behind user %d of %d: %d users", i, len(all), len(rest))
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for uid, err := range store.Users(ctx, "") {
+		if err == nil {
+			t.Errorf("a cancelled scan yields %q", uid)
+		}
+		break
+	}
+}
+
+func listed(t *testing.T, store Users, from string) (all []string) {
+	t.Helper()
+	for uid, err := range store.Users(t.Context(), from) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, uid)
+	}
+	return all
+}

@@ -1,4 +1,5 @@
-package historytest
+// Package paired compares variants of a benchmark that run in turns.
+package paired
 
 import (
 	"runtime"
@@ -7,7 +8,7 @@ import (
 	"time"
 )
 
-// Variant is a contender of [Turns].
+// Variant is a contender of [Run].
 type Variant struct {
 	Name  string
 	Of    string // an earlier variant as the baseline; empty for a baseline
@@ -15,10 +16,10 @@ type Variant struct {
 	Do    func()
 }
 
-// Turns measures variants in turns, every second round in reverse, one round per benchmark loop. It reports
+// Run measures variants in turns, every second round in reverse, one round per benchmark loop. It reports
 // each variant's median time in ms and KiB allocated. It also reports the median ratios of its median and 99th
 // percentile to its baseline's in the same round.
-func Turns(b *testing.B, variants []Variant) {
+func Run(b *testing.B, variants []Variant) {
 	figures := make(map[string][]float64)
 	for rounds := 0; b.Loop(); rounds++ {
 		turns := slices.Clone(variants)
