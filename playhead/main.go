@@ -3,13 +3,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"os"
 	"strings"
 	_ "time/tzdata" // not every machine has a zone database
 
+	"github.com/playhead/playhead/internal/audit"
 	"github.com/playhead/playhead/internal/run"
 )
 
@@ -59,4 +63,11 @@ func usage(out io.Writer) {
 		fmt.Fprintf(out, "  %-9s %s\n", c.name, c.about)
 	}
 	fmt.Fprint(out, "\nplayhead <command> --help lists the flags of a command; --version prints the version.\n")
+}
+
+// logAction writes what a command did to an engine or a directory itself, to standard error at any --log-level. What
+// it asks of a server is logged there.
+func logAction(action string, count int, err error) {
+	by := cmp.Or(os.Getenv("SUDO_USER"), os.Getenv("USER"), "unknown")
+	audit.Log(context.Background(), slog.New(slog.NewTextHandler(os.Stderr, nil)), audit.Entry{Action: action, By: by, Count: count, Err: err})
 }
