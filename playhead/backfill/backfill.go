@@ -7,7 +7,10 @@ package backfill
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -142,3 +145,79 @@ func (Discard) Fold(_ context.Context, items []Item) ([]Result, error) {
 }
 
 func nowMS() int64 { return time.Now().UnixMilli() }
+
+// Chain is a source of several others, one after the other.
+type Chain []Source
+
+// Items implements [Source]. A mark is the number of a source and its mark.
+func (c Chain) Items(ctx context.Context, after string) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) {
+		number, mark, _ := strings.Cut(after, ":")
+		first, _ := strconv.Atoi(number)
+		for n := first; n < len(c); n++ {
+			for item, err := range c[n].Items(ctx, mark) {
+				if item.Mark != "" {
+					item.Mark = strconv.Itoa(n) + ":" + item.Mark
+				}
+				if !yield(item, err) || err != nil {
+					return
+				}
+			}
+			mark = ""
+		}
+	}
+}
+
+// Identity implements [Source].
+func (c Chain) Identity() (string, error) {
+	var all []string
+	var errs []error
+	for _, s := range c {
+		id, err := s.Identity()
+		all, errs = append(all, id), append(errs, err)
+	}
+	return strings.Join(all, " "), errors.Join(errs...)
+}
+
+// Read implements [Sized], if the one source does.
+func (c Chain) Read() (read, total int64) {
+	if len(c) == 1 {
+		if s, ok := c[0].(Sized); ok {
+			return s.Read()
+		}
+	}
+	return 0, 0
+}
+
+// Beats yields the reports of a viewing: its start if known, a heartbeat every period (milliseconds, 0 for none), and its
+// last report. Only that one has metadata.
+func Beats(last *history.Event, period int64) iter.Seq[*history.Event] {
+	return func(yield func(*history.Event) bool) {
+		if last.StartedAt > 0 && last.StartedAt < last.At {
+			e := *last
+			e.Meta = ""
+			length := last.At - last.StartedAt
+			played := last.Watched
+			if played == 0 {
+				played = length
+			}
+			from := max(last.Position-played, 0)
+			e.Kind, e.At, e.Position, e.Watched = history.KindStart, last.StartedAt, from, 0
+			if !yield(&e) {
+				return
+			}
+			e.Kind = history.KindProgress
+			for t := period; period > 0 && t < length; t += period {
+				done := int64(float64(played) * float64(t) / float64(length))
+				e.At, e.Position, e.Watched = last.StartedAt+t, from+min(done, last.Position-from), done
+				if last.Watched == 0 {
+					e.Watched = 0
+				}
+				if !yield(&e) {
+					return
+				}
+			}
+		}
+		yield(last)
+	}
+}
