@@ -21,6 +21,7 @@ import (
 	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/audit"
 )
 
 const (
@@ -202,4 +203,98 @@ func unquote(s string) (text string, ok bool) {
 		return "", false
 	}
 	return s[1 : len(s)-1], true
+}
+
+// userHeader names another user than the token's.
+const userHeader = "Playhead-User"
+
+// scopes maps a scope to the operations that it allows for any user. A user's own history needs no scope.
+var scopes = map[string][]string{
+	"history:read": {
+		"exportHistory", "getResumePoint", "getResumePoints", "getSettings", "getStats", "listChanges", "listContinueWatching", "listHistory",
+		"listViewings", "searchHistory",
+	},
+	"history:import": {"importHistory"},
+	"plays:read":     {"listPlays"},
+	"counts:read":    {"getCounts"},
+	"admin":          nil, // all
+}
+
+// ofAllUsers are the operations about all users. Each needs one of its scopes.
+var ofAllUsers = map[string]bool{"listPlays": true, "getCounts": true}
+
+// mayRun refuses an operation about all users without a scope for it.
+func mayRun(caller token.Token, operation string) error {
+	if ofAllUsers[operation] && !allowed(caller.Scopes, operation) {
+		return fmt.Errorf("%w: want the scope %s", errAllUsers, strings.Join(wanted(operation), " or "))
+	}
+	return nil
+}
+
+// mayAct reports whether the caller may run an operation for another user.
+func mayAct(caller token.Token, uid string, op *huma.Operation) error {
+	if !allowed(caller.Scopes, op.OperationID) {
+		return fmt.Errorf("%w: want the scope %s", errScope, strings.Join(wanted(op.OperationID), " or "))
+	}
+	if err := history.ValidateUID(uid); err != nil {
+		return history.Invalid("header."+userHeader, "want a user's name")
+	}
+	return nil
+}
+
+func allowed(granted []string, operation string) bool {
+	return slices.ContainsFunc(wanted(operation), func(scope string) bool { return slices.Contains(granted, scope) })
+}
+
+// wanted returns the scopes that allow an operation for any user.
+func wanted(operation string) (names []string) {
+	for scope, operations := range scopes {
+		if scope == "admin" || slices.Contains(operations, operation) {
+			names = append(names, scope)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// payer is the key of a rate limit. Requests for another user have one of their own, which spares that user's
+// players. No uid contains NUL.
+func payer(caller, uid string) string {
+	if caller == uid {
+		return uid
+	}
+	return caller + "\x00for\x00" + uid
+}
+
+// audited are the operations that are logged each time. Those for another user are, too.
+var audited = map[string]bool{
+	"deleteObject": true, "deleteObjects": true, "clearHistory": true, "exportHistory": true, "importHistory": true,
+}
+
+type auditKey struct{}
+
+// audit runs an operation, which counts into its entry of the audit log.
+func (a *api) audit(ctx huma.Context, caller token.Token, next func(huma.Context)) {
+	uid := uidOf(ctx.Context())
+	e := &audit.Entry{
+		Action: ctx.Operation().OperationID, By: caller.UID, Scopes: strings.Join(caller.Scopes, " "), UID: uid,
+		Request: requestID(ctx.Context()), Err: errors.New("cut off"), // stands if next panics
+	}
+	if caller.UID == uid {
+		e.By, e.Scopes = history.Pseudonym(uid), ""
+	}
+	defer func() { audit.Log(ctx.Context(), a.cfg.Logger, *e) }()
+	next(huma.WithValue(ctx, auditKey{}, e))
+	e.Err = nil
+	_, w := humago.Unwrap(ctx)
+	if r, ok := w.(*recorder); ok && r.status >= http.StatusBadRequest {
+		e.Err = errors.New(strings.ToLower(http.StatusText(r.status)))
+	}
+}
+
+// counts adds objects to the request's entry of the audit log, if it has one.
+func counts(ctx context.Context, n int) {
+	if e, ok := ctx.Value(auditKey{}).(*audit.Entry); ok {
+		e.Count += n
+	}
 }
