@@ -1,9 +1,12 @@
 package pebble
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/wal"
@@ -163,4 +166,248 @@ func cutSegments(chunks []segment.Info, u *history.User) {
 			u.CutTime = max(u.CutTime, i.CellTime)
 		}
 	}
+}
+
+// Page implements [history.Archive]. Keys are in object order, pages in version order. The order of versions needs
+// a scan of the keys. For long rows it is cached with later changes. Only the page's records are then read.
+func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	if err := a.db.enter(ctx); err != nil {
+		return history.Page{}, err
+	}
+	defer a.db.leave()
+	m, err := a.moment(uid)
+	if err != nil {
+		return history.Page{}, err
+	}
+	if m.snapshot != nil {
+		defer m.snapshot.Close()
+	}
+	page, err := a.pageOf(uid, m, q)
+	page.User.Segments = 0
+	if err == nil {
+		err = a.db.wait(m.waitFor)
+	}
+	if err != nil {
+		return history.Page{}, err
+	}
+	return page, nil
+}
+
+// moment is a user's row at one point in time.
+type moment struct {
+	prefix   []byte           // of the keys
+	snapshot *pebble.Snapshot // nil for an empty row
+	asked    *remembered
+	order    *order   // nil if not cached
+	changed  []string // objects changed since order
+	waitFor  *wal.Waiter
+}
+
+func (a *Archive) moment(uid string) (m moment, err error) {
+	m.prefix = appendUser(nil, a.space, uid)
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	m.waitFor = a.unsynced.of(m.prefix)
+	if a.memory.presence.lacksRow(m.prefix) {
+		return m, nil
+	}
+	m.snapshot = a.db.pebble.NewSnapshot()
+	m.asked = a.db.orders.of(uid)
+	m.order, m.changed = m.asked.order, m.asked.changed
+	return m, nil
+}
+
+func (a *Archive) pageOf(uid string, m moment, q history.Query) (page history.Page, err error) {
+	if m.snapshot == nil {
+		return page, nil
+	}
+	o := m.order
+	if o == nil {
+		o, err = a.newOrder(uid, m)
+		a.remember(uid, m.asked, o)
+		if err != nil {
+			return page, err
+		}
+	}
+	since, err := a.changes(uid, m, o)
+	if err != nil {
+		return page, err
+	}
+	page.User = since.user
+	if q.After == (history.Cursor{}) {
+		page.Damaged = slices.Concat(o.damaged, since.damaged)
+	}
+	if q.Limit <= 0 {
+		return page, nil
+	}
+	return page, a.fill(&page, uid, m, newSelection(q, o, since, m.changed))
+}
+
+// remember caches a new order, nil for none, unless the row has changed meanwhile.
+func (a *Archive) remember(uid string, asked *remembered, made *order) {
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	a.db.orders.put(uid, asked, made)
+}
+
+// fill reads the records of a page, with those in segments.
+func (a *Archive) fill(page *history.Page, uid string, m moment, s selection) (err error) {
+	segments := &segment.Reader{Metadata: new(segment.Metadata)}
+	if page.User.Segments > 0 {
+		if segments, err = a.db.segmentsOf(m.snapshot, uid, page.User.Segments); err != nil {
+			return err
+		}
+	}
+	it, err := m.snapshot.NewIter(rangeOf(m.prefix))
+	if err != nil {
+		return unavailable(err)
+	}
+	defer it.Close()
+	l := &liveRow{archive: a, page: page, uid: uid, prefix: m.prefix, row: seeker{it}, oldest: a.oldest(uid)}
+	q := s.query
+	q.Since = max(q.Since, l.oldest.clean, page.User.ClearedAt(q.Type)+1)
+	for it, err := range segment.Stitch(segment.Live{Items: l.items(s), Get: l.get}, segments, q) {
+		if err != nil {
+			return err
+		}
+		if it.Record = it.Record.After(page.User.ClearedAt(it.Object.Type)); it.Record == nil {
+			continue
+		}
+		if len(page.Items) == q.Limit {
+			page.More = true
+			return nil
+		}
+		page.Items = append(page.Items, it)
+	}
+	return nil
+}
+
+// liveRow reads the live segment of a user's row.
+type liveRow struct {
+	archive *Archive
+	page    *history.Page // receives damaged records
+	uid     string
+	prefix  []byte // of the keys
+	row     seeker
+	oldest  horizon
+}
+
+// items yields the records of a selection. It skips unreadable ones and adds them to Damaged.
+func (l *liveRow) items(s selection) func(func(history.Item, error) bool) {
+	return func(yield func(history.Item, error) bool) {
+		for text := range s.all(l.oldest.clean) {
+			var it history.Item
+			err := l.read(text, func(v []byte) {
+				var damage *history.Damage
+				if it, damage = l.archive.item(l.uid, text, v, l.oldest); damage != nil {
+					l.page.Damaged = append(l.page.Damaged, *damage)
+				}
+			})
+			if (err != nil || it.Record != nil) && !yield(it, err) {
+				return
+			}
+		}
+	}
+}
+
+// get returns a readable live record, nil for none.
+func (l *liveRow) get(o history.Object) (r *history.Record, err error) {
+	err = l.read(o.String(), func(v []byte) {
+		if found, damage := l.archive.record(v, l.oldest); damage == nil {
+			r = found
+		}
+	})
+	return r, err
+}
+
+func (l *liveRow) read(text string, use func(value []byte)) error {
+	return l.row.get(append(slices.Clip(l.prefix), text...), func(v []byte) error {
+		if v != nil {
+			use(v)
+		}
+		return nil
+	})
+}
+
+// item decodes a cell. An expired one has no record. An unreadable one is damage.
+func (a *Archive) item(uid, text string, value []byte, oldest horizon) (history.Item, *history.Damage) {
+	o, err := history.ParseObject(text)
+	var r *history.Record
+	if err == nil {
+		r, err = a.record(value, oldest)
+	}
+	if err != nil {
+		damage := damaged(history.Key{UID: uid, Object: o}, value, err)
+		a.db.damage.cell(history.Pseudonym(uid), text, damage)
+		return history.Item{}, &history.Damage{Object: o, Bytes: damage.Bytes, Err: damage}
+	}
+	return history.Item{Object: o, Record: r}, nil
+}
+
+func (a *Archive) newOrder(uid string, m moment) (*order, error) {
+	it, err := m.snapshot.NewIter(rangeOf(m.prefix))
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	o, oldest := new(order), a.oldest(uid)
+	for key, v := range steps(it, &err) {
+		switch text := key[len(m.prefix):]; {
+		case len(text) == 0:
+			var u history.User
+			u, err = a.state(v, oldest)
+			o.user = history.User{Cleared: u.Cleared, CutTime: u.CutTime, Pause: u.Pause, Segments: u.Segments}
+		case a.expired(v, oldest):
+		default:
+			a.addTo(o, uid, text, v)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.sort()
+	a.noteLong(uid, len(o.spots))
+	return o, nil
+}
+
+// changes returns the order of the records changed since o.
+func (a *Archive) changes(uid string, m moment, o *order) (*order, error) {
+	since, oldest, key := &order{user: o.user}, a.oldest(uid), bytes.Clone(m.prefix)
+	for i, text := range m.changed {
+		if slices.Contains(m.changed[:i], text) {
+			continue
+		}
+		key = append(key[:len(m.prefix)], text...)
+		err := get(m.snapshot, key, func(v []byte) error {
+			if v != nil && !a.expired(v, oldest) {
+				a.addTo(since, uid, key[len(m.prefix):], v)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	since.sort()
+	return since, nil
+}
+
+// addTo adds a cell to an order, by its first bytes.
+func (a *Archive) addTo(o *order, uid string, text, value []byte) {
+	head := peek(value)
+	if head.version == 0 { // report as damaged
+		if _, damage := a.item(uid, string(text), value, horizon{}); damage != nil {
+			o.damaged = append(o.damaged, *damage)
+		}
+		return
+	}
+	if len(o.user.Cleared) > 0 && head.version.Time() <= o.user.ClearedAt(typeOf(text)) {
+		o.user.CutTime = max(o.user.CutTime, head.cellTime)
+		return
+	}
+	from := uint32(len(o.texts)) //nolint:gosec // four GiB of objects' texts are no row
+	o.texts = append(o.texts, text...)
+	o.spots = append(o.spots, spot{head.version, from, uint32(len(o.texts))}) //nolint:gosec // as above
 }

@@ -14,21 +14,6 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// logHeadSize is the size of a log head in bytes: name, dropped and asked.
-const logHeadSize = 3 * 8
-
-func appendLogHead(dst []byte, l *changeLog) []byte {
-	dst = binary.BigEndian.AppendUint64(dst, l.name)
-	dst = binary.BigEndian.AppendUint64(dst, l.dropped)
-	return binary.BigEndian.AppendUint64(dst, uint64(l.asked)) //nolint:gosec // a day
-}
-
-// logEntry is an entry as stored in Pebble.
-type logEntry struct {
-	place  uint64
-	object []byte
-}
-
 // Changes implements [history.Cache].
 func (c *Cache) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
 	if err := c.db.enter(ctx); err != nil {
@@ -87,6 +72,29 @@ func (c *Cache) touchLog(ctx context.Context, uid string) error {
 		m.asked = e.today()
 		return e.setLog(uid, &m)
 	})
+}
+
+// changeLog is the in-memory part of a user's log of changes, see [history.Cache]. codec.go describes the keys. A superseded entry
+// stays until a trim, so a write need not find and delete it.
+type changeLog struct {
+	name, dropped, last uint64
+	asked               int64 // last day of use, counted from 1970
+	entries             int
+}
+
+// logHeadSize is the size of a log head in bytes: name, dropped and asked.
+const logHeadSize = 3 * 8
+
+func appendLogHead(dst []byte, l *changeLog) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, l.name)
+	dst = binary.BigEndian.AppendUint64(dst, l.dropped)
+	return binary.BigEndian.AppendUint64(dst, uint64(l.asked)) //nolint:gosec // a day
+}
+
+// logEntry is an entry as stored in Pebble.
+type logEntry struct {
+	place  uint64
+	object []byte
 }
 
 func (e *edit) setLog(uid string, l *changeLog) error {

@@ -1,21 +1,84 @@
 package pebble
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/wal"
 )
+
+// Snapshot makes a directory with the store as a crash would leave it now, and returns its path. It has Pebble's tables
+// and the journal since the last checkpoint, so every change that was acknowledged before the call. The caller copies it,
+// and calls drop. Only one may exist at a time. A start drops what a crash left of one.
+//
+// Writers do not wait. The next checkpoint does, but only for links and a small journal.
+func (d *DB) Snapshot(ctx context.Context) (dir string, drop func() error, err error) {
+	if err := d.enterWriting(ctx); err != nil {
+		return "", nil, fmt.Errorf("snapshot: %w", err)
+	}
+	defer d.leave()
+	if err := d.dropSnapshot(); err != nil {
+		return "", nil, fmt.Errorf("snapshot: %w", err)
+	}
+	dir = d.fs.PathJoin(d.dir, snapshotDir)
+	var made error
+	err = d.checkpointThen(ctx, func() {
+		if made = d.pebble.Checkpoint(dir); made == nil {
+			made = d.journal.Copy(dir) // after the tables, which must not be ahead of it
+		}
+	})
+	if err = errors.Join(err, made); err != nil {
+		return "", nil, errors.Join(fmt.Errorf("snapshot: %w", err), d.dropSnapshot())
+	}
+	return dir, d.dropSnapshot, nil
+}
+
+// snapshotDir is in the data directory, so that tables can be linked rather than copied.
+const snapshotDir = "snapshot"
+
+func (d *DB) dropSnapshot() error { return d.fs.RemoveAll(d.fs.PathJoin(d.dir, snapshotDir)) }
+
+// checkpointNow flushes everything from memory to Pebble.
+func (d *DB) checkpointNow(ctx context.Context) error { return d.checkpointThen(ctx, nil) }
+
+// checkpointThen also calls then, before the next checkpoint begins.
+func (d *DB) checkpointThen(ctx context.Context, then func()) error {
+	done := make(chan struct{})
+	select {
+	case d.lean <- leanRequest{then, done}:
+		<-done
+		return d.fault.err()
+	case <-d.done:
+		return unavailable(history.ErrClosed)
+	case <-d.fault.failed:
+		return d.fault.err()
+	case <-ctx.Done():
+		return unavailable(ctx.Err())
+	}
+}
 
 // leanRequest asks for a lean checkpoint. done is closed after it, and after then, which runs before the next one.
 type leanRequest struct {
 	then func() // may be nil
 	done chan struct{}
 }
+
+func (d *DB) checkpointSoon() {
+	select {
+	case d.due <- struct{}{}:
+	default: // one is due already
+	}
+}
+
+// quietAfter is the interval between checks for a quiet store. A few hundred heartbeats a second are not quiet.
+const quietAfter = 3 * time.Second
 
 // checkpoints makes a checkpoint when the journal is full, until stop. A quiet store or a caller triggers a lean
 // one, which frees disk space.

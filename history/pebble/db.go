@@ -177,28 +177,6 @@ type DB struct {
 	learned         chan struct{} // closed after the initial key scan
 }
 
-// compacting tracks a user's changes during a compaction.
-type compacting struct {
-	uid     string
-	all     bool // the user's own state
-	changed map[string]bool
-}
-
-// change must be called before Pebble has the key.
-func (r *compacting) change(key []byte) {
-	if r.changed == nil {
-		return
-	}
-	uid, text, _ := bytes.Cut(key[keyPrefix:], []byte{endOfUID})
-	switch {
-	case string(uid) != r.uid:
-	case len(text) == 0:
-		r.all = true
-	default:
-		r.changed[string(text)] = true
-	}
-}
-
 // Ready returns why the store rejects writes now, nil if it accepts them. A full disk is a reason while it lasts.
 func (d *DB) Ready(ctx context.Context) error {
 	err := d.enterWriting(ctx)
@@ -327,6 +305,18 @@ func (d *DB) wait(t *wal.Waiter) error {
 	return nil
 }
 
+// Room fails unless a file system has room for a number of bytes, and the reserve that a store needs.
+func (d *DB) Room(dir string, bytes int64) error {
+	u, err := d.fs.GetDiskUsage(dir)
+	if err != nil {
+		return err
+	}
+	if need := uint64(bytes) + min(reserve, u.TotalBytes/reserveShare); u.AvailBytes < need { //nolint:gosec // not negative
+		return fmt.Errorf("%d MiB are free in %s, want %d", u.AvailBytes>>20, dir, need>>20+1)
+	}
+	return nil
+}
+
 // clock issues dirty marks: microseconds that never repeat, even if the wall clock steps back or the store
 // restarts.
 //
@@ -408,20 +398,46 @@ func (d *DB) users(lower, upper []byte, failed *error) iter.Seq2[string, []byte]
 	}
 }
 
+// sizes bounds the memory and the open files of a store. They shrink with the memory of the process.
+type sizes struct {
+	// journal is the journal size in bytes at which a checkpoint is due. A start after a crash replays up to twice
+	// that, and as much may be in memory.
+	journal int64
+	// cache is the size of Pebble's block cache, memtable that of each of its memtables. Both are outside the Go heap.
+	cache    int64
+	memtable uint64
+	// Half the numbers of cached stamps (some 40 bytes each), users, and users with their newest records.
+	stamps, users, heads int
+	orders               int // bytes of all orders
+	segments             int // half the bytes of cached segments
+	files                int // open at once
+}
+
 const (
-	compactStep   = 8192 // records per compaction, held in memory
-	dropStep      = 500  // records removed from the live segment under one lock
-	removeAfter   = time.Minute
-	compactEvery  = 200 * time.Millisecond // at most one user each
-	compactPauses = 19                     // pause as a multiple of a compaction: heartbeats need the CPU
+	memtables = 4 // at most: writers wait for the oldest
+	// roomy is the process memory that needs no reduction. The store takes some 700 MiB of it.
+	roomy = 2 << 30
+	// maxFiles limits open files, some of which are not tables.
+	maxFiles = 1000
 )
 
-// quietAfter is the interval between checks for a quiet store. A few hundred heartbeats a second are not quiet.
-const quietAfter = 3 * time.Second
-
-func (d *DB) checkpointSoon() {
-	select {
-	case d.due <- struct{}{}:
-	default: // one is due already
+func sizesFor(memory int64, files int) sizes {
+	if memory <= 0 || memory > roomy {
+		memory = roomy
 	}
+	share := func(most, least int64) int64 { return max(int64(float64(most)*float64(memory)/roomy), least) }
+	s := sizes{
+		journal: share(64<<20, 4<<20), cache: share(64<<20, 4<<20), memtable: uint64(share(32<<20, 2<<20)), //nolint:gosec // more than 0
+		stamps: int(share(1<<19, 1<<12)), users: int(share(1<<15, 1<<10)), heads: int(share(512, 32)),
+		orders: int(share(64<<20, 1<<20)), segments: int(share(16<<20, 1<<20)), files: maxFiles,
+	}
+	if files > 0 {
+		s.files = min(files, maxFiles)
+	}
+	return s
+}
+
+func (s sizes) apply(o *pebble.Options) {
+	o.MemTableSize, o.MaxOpenFiles, o.MemTableStopWritesThreshold = s.memtable, s.files, memtables
+	o.CacheSize = s.cache + memtables*int64(s.memtable) // Pebble takes memtables out of the cache
 }

@@ -9,6 +9,9 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/wal"
+	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/bloom"
+	"github.com/playhead/playhead/internal/lru"
 )
 
 // edit collects the changes of a call in one keyspace. Memory changes only after the journal has them, so a failed
@@ -197,4 +200,299 @@ func (e *edit) unmark(key []byte, m history.Mark) {
 	if m != 0 {
 		e.moves = append(e.moves, move{key: key, from: m})
 	}
+}
+
+// move replaces a key's dirty mark by another, 0 for none. The key is the immutable cache key of a record or user.
+type move struct {
+	key      []byte
+	from, to history.Mark
+}
+
+func remark(b *pebble.Batch, moves []move) error {
+	var dirty []byte
+	for _, m := range moves {
+		if m.to != 0 {
+			dirty = appendDirty(dirty[:0], m.key, m.to)
+			if err := set(b, dirty, nil); err != nil {
+				return err
+			}
+		}
+		if m.from != 0 {
+			dirty = appendDirty(dirty[:0], m.key, m.from)
+			if err := del(b, dirty); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// unsynced holds the last awaited change per bucket of users. A change is visible before it is on disk, so that
+// calls share an fsync. An answer that relies on it must wait too, or a crash would take back the answer.
+//
+// Changes without a waiter are not tracked, because losing them makes no answer wrong. A mark clean, a trim, a
+// warm-up and a sweep only reflect archived or expired records.
+//
+// Guarded by the keyspace lock.
+type unsynced [history.Buckets]*wal.Waiter
+
+// put registers a pending change of the user of a key.
+func (p *unsynced) put(key []byte, t *wal.Waiter) {
+	if t != nil {
+		p[bucketOf(key)] = t
+	}
+}
+
+// of returns the waiter for answers about a key, nil for none.
+func (p *unsynced) of(key []byte) *wal.Waiter { return p[bucketOf(key)] }
+
+func bucketOf(key []byte) uint16 { return binary.BigEndian.Uint16(key[1:]) }
+
+// memory is the in-memory state of the cache, guarded by its lock. The archive has one for users and keys only.
+type memory struct {
+	hash   func(key []byte) uint64
+	tables *wal.Memory
+	stamps *lru.Map[uint64, stamp]
+	users  *lru.Map[string, history.User] // as stored
+	heads  *lru.Map[string, *head]
+	// Upper bounds of some users' record counts, so a trim need not count.
+	lengths *lru.Map[string, *int]
+	logs    *lru.Map[string, *changeLog] // nil if the user has no log now
+	logged  map[uint64]struct{}          // hashes of present and past log heads
+
+	presence presence
+}
+
+func newMemory(hash func(key []byte) uint64, size sizes) *memory {
+	return &memory{
+		hash: hash, presence: presence{hash: hash}, tables: wal.NewMemory(),
+		stamps:  lru.New[uint64, stamp](size.stamps, nil),
+		users:   lru.New[string, history.User](size.users, nil),
+		heads:   lru.New[string, *head](size.heads, nil),
+		lengths: lru.New[string, *int](size.users, nil),
+		logs:    lru.New[string, *changeLog](size.users, nil),
+		logged:  make(map[uint64]struct{}),
+	}
+}
+
+type userState struct {
+	uid  string
+	user history.User
+}
+
+// stamp is the part of the previous record that a write needs. Recently flushed stamps are cached by key hash, so
+// most heartbeats skip Pebble.
+//
+// On a hash collision the later key replaces the other. The random base then does not match. A match is proof; a
+// mismatch needs a lookup.
+type stamp struct {
+	revision uint64
+	mark     history.Mark
+}
+
+// stampOf reads the stamp of a cached value. A damaged value gives zero, which matches no base.
+func stampOf(value []byte) stamp {
+	if len(value) < markSize {
+		return stamp{}
+	}
+	return stamp{
+		revision: wire.Revision(value[markSize:]),
+		mark:     history.Mark(binary.BigEndian.Uint64(value)),
+	}
+}
+
+// put adds a new record of a user. On a hash collision it adds the record to the batch, for Pebble.
+func (m *memory) put(b *pebble.Batch, x wal.Item) error {
+	if h, ok := m.heads.Get(x.User); ok {
+		h.write(objectOf(x), x.Value[markSize:])
+	}
+	added, ok := m.tables.Put(x)
+	if added || !ok {
+		m.count(x, ok)
+	}
+	if ok {
+		return nil
+	}
+	m.stamps.Forget(x.Hash)
+	return set(b, x.Key, x.Value)
+}
+
+// count counts a possibly new record of a user, in the memtable or in Pebble.
+func (m *memory) count(x wal.Item, inMemory bool) {
+	if n, ok := m.lengths.Get(x.User); ok {
+		*n++
+		return
+	}
+	if inMemory && m.tables.Only(x.User) && m.presence.lacksRow(x.Key[:objectAt(x.Key)]) {
+		n := 1
+		m.lengths.Put(x.User, &n)
+	}
+}
+
+// objectOf returns the text of an item's object.
+func objectOf(x wal.Item) []byte { return x.Key[keyPrefix+len(x.User)+1:] }
+
+func (m *memory) drop(x wal.Item) {
+	m.tables.Drop(x.Hash, x.Key)
+	m.stamps.Forget(x.Hash)
+	m.heads.Forget(x.User)
+}
+
+func (m *memory) keepUsers(states []userState) {
+	for _, x := range states {
+		m.users.Put(x.uid, x.user)
+		m.heads.Forget(x.uid)
+	}
+}
+
+// remark applies moves that are in the journal. The batch deletes marks that Pebble may have.
+func (m *memory) remark(b *pebble.Batch, moves []move) error {
+	for _, x := range moves {
+		if x.to != 0 {
+			m.tables.Mark(wal.Dirty{Mark: x.to, Key: x.key})
+		}
+		if x.from == 0 || m.tables.Unmark(x.from) {
+			continue
+		}
+		if err := remark(b, []move{{key: x.key, from: x.from}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// presence rules out most keys that Pebble does not have, and never a key that it has. Most requested keys are
+// new. Pebble would search all memtables and the last level, which has no filter, for each.
+//
+// It is empty until the first scan of the keys completes. The keyspace lock guards it. Callers read Pebble at the
+// same time or later.
+type presence struct {
+	hash func(key []byte) uint64
+	keys *filter // nil until complete
+	next *filter // replaces keys once complete; usually nil
+}
+
+// lacks reports whether a key with this hash is certainly absent.
+func (p *presence) lacks(hash uint64) bool { return p.keys != nil && !p.keys.has(hash) }
+
+// lacksRow reports whether the user with this key prefix certainly has no keys.
+func (p *presence) lacksRow(prefix []byte) bool { return p.lacks(p.hash(prefix) ^ ofRow) }
+
+// ofRow turns the hash of a user's own key into that of the row.
+const ofRow = 0x9e3779b97f4a7c15
+
+// hashes returns the hashes of a key and of its row.
+func (p *presence) hashes(key []byte) (own, row uint64) {
+	return p.hash(key), p.hash(key[:objectAt(key)]) ^ ofRow
+}
+
+// add must be called before Pebble has the key.
+func (p *presence) add(key []byte) {
+	own, row := p.hashes(key)
+	for _, f := range []*filter{p.keys, p.next} {
+		if f != nil {
+			f.add(own)
+			f.add(row)
+		}
+	}
+}
+
+// filter is a Bloom filter that grows. Each segment is four times as large as the previous one, so there are few.
+type filter struct {
+	segments []bloom.Filter
+	room     int // free keys in the last segment
+	n, made  int // keys now, and when it was installed
+}
+
+const firstKeys = 1 << 18 // capacity of the first segment
+
+func (f *filter) has(hash uint64) bool {
+	for _, segment := range f.segments {
+		if segment.Has(hash) {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *filter) add(hash uint64) {
+	if f.has(hash) {
+		return
+	}
+	if f.room == 0 {
+		f.room = firstKeys << (2 * len(f.segments))
+		f.segments = append(f.segments, bloom.New(f.room))
+	}
+	f.segments[len(f.segments)-1].Add(hash)
+	f.room--
+	f.n++
+}
+
+const keysStep = 4096 // keys under one lock
+
+func (d *DB) learnKeys() {
+	for _, s := range []*keyspace{&d.Cache().keyspace, &d.Archive().keyspace} {
+		if s.beginKeys() {
+			s.endKeys(s.goThroughKeys())
+		}
+	}
+}
+
+// beginKeys begins a new filter unless the current one has grown little. A filter grows, because deleted keys stay
+// in it.
+func (s *keyspace) beginKeys() bool {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	p := &s.memory.presence
+	if p.next != nil || p.keys != nil && p.keys.n < 2*p.keys.made+firstKeys {
+		return false
+	}
+	p.next = new(filter)
+	return true
+}
+
+// endKeys installs the new filter, unless the scan failed. Calls that need the unreadable keys report the error.
+func (s *keyspace) endKeys(err error) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	p := &s.memory.presence
+	if err == nil {
+		p.keys = p.next
+		p.keys.made = p.keys.n
+	}
+	p.next = nil
+}
+
+func (s *keyspace) goThroughKeys() error {
+	for from := []byte{s.space}; from != nil; {
+		var hashes []uint64
+		var err error
+		if hashes, from, err = s.keysFrom(from); err != nil {
+			return err
+		}
+		s.lock.Lock()
+		for _, h := range hashes {
+			s.memory.presence.next.add(h)
+		}
+		s.lock.Unlock()
+	}
+	return nil
+}
+
+// keysFrom returns the hashes of the next keys in Pebble and the key to continue from, nil at the end.
+func (s *keyspace) keysFrom(from []byte) (hashes []uint64, next []byte, err error) {
+	s.db.gate.RLock()
+	defer s.db.leave()
+	if s.db.closed {
+		return nil, nil, pebble.ErrClosed
+	}
+	hashes = make([]uint64, 0, 2*keysStep)
+	for key := range s.db.each(from, []byte{s.space + 1}, &err) {
+		if len(hashes) == cap(hashes) {
+			return hashes, bytes.Clone(key), err
+		}
+		own, row := s.memory.presence.hashes(key)
+		hashes = append(hashes, own, row)
+	}
+	return hashes, nil, err
 }

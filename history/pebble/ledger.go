@@ -2,6 +2,7 @@ package pebble
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"iter"
@@ -193,4 +194,84 @@ func (c *Cache) dirtyNow(bound history.Mark) (stored *pebble.Iterator, waiting [
 	}
 	stored, err = c.db.pebble.NewIter(&pebble.IterOptions{LowerBound: []byte{spaceDirty}, UpperBound: upper})
 	return stored, waiting, err
+}
+
+// Trim implements [history.Ledger]. It is not synced: records that a crash restores are trimmed again.
+func (c *Cache) Trim(ctx context.Context, uids []string) error {
+	for _, uid := range uids {
+		if err := c.trim(ctx, uid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cache) trim(ctx context.Context, uid string) error {
+	return c.update(ctx, lazily, func(e *edit) error {
+		if err := e.trimLog(uid); err != nil {
+			return err
+		}
+		if n, ok := c.memory.lengths.Get(uid); ok && *n <= c.db.keep(uid) {
+			return nil
+		}
+		below, err := c.beyond(uid)
+		if err != nil || len(below) == 0 {
+			return err
+		}
+		u, mark, err := c.stored(uid)
+		if err != nil {
+			return err
+		}
+		for _, d := range below {
+			u.LowWatermark = max(u.LowWatermark, d.version+1) // also for a cold user, see Warm
+			if err := e.dropAt(uid, appendKey(nil, c.space, history.Key{UID: uid, Object: d.object})); err != nil {
+				return err
+			}
+		}
+		return e.store(uid, u, mark)
+	})
+}
+
+// keep returns the cache's record limit for a user, or for a namespace of a user.
+func (d *DB) keep(uid string) int { return d.config.Rules.NamespaceList(uid, d.config.Keep) }
+
+// dropping is a record that may be dropped.
+type dropping struct {
+	object  history.Object
+	version history.Version
+	clean   bool
+}
+
+// beyond returns the clean records beyond the cache's limit. Tombstones have the same limit of their own. It caches
+// the record count.
+func (c *Cache) beyond(uid string) (below []dropping, err error) {
+	var live, deleted []dropping
+	for o, v := range c.records(uid, &err) {
+		_, record := c.split(v)
+		r := peek(record)
+		d := dropping{o, r.version, wire.Revision(record)&history.CleanBit != 0}
+		if r.state == history.StateDeleted {
+			deleted = append(deleted, d)
+		} else {
+			live = append(live, d)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	n := len(live) + len(deleted)
+	c.memory.lengths.Put(uid, &n)
+	keep := c.db.keep(uid)
+	return append(beyondNewest(live, keep), beyondNewest(deleted, keep)...), nil
+}
+
+// beyondNewest returns the clean records after the newest keep ones. Records of the boundary version stay, because
+// a low watermark cannot separate them.
+func beyondNewest(all []dropping, keep int) []dropping {
+	if len(all) <= keep {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b dropping) int { return cmp.Compare(b.version, a.version) })
+	bound := all[keep-1].version
+	return slices.DeleteFunc(all[keep:], func(d dropping) bool { return d.version == bound || !d.clean })
 }

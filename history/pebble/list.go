@@ -1,8 +1,10 @@
 package pebble
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/wal"
@@ -104,11 +106,42 @@ func (c *Cache) remember(uid string, h *head, newest *pager) {
 	h.fill(newest)
 }
 
+// head caches the newest records of a recently read user, enough for the first pages. Writes update it; any other
+// change of the user drops it. Guarded by the cache lock, except for the immutable bytes.
+type head struct {
+	ready  bool         // filled
+	stale  bool         // written during the fill
+	user   history.User // as stored
+	newest []found      // newest first
+	last   place        // newest is complete down to here; zero for all
+}
+
+const headSize = 64 // records
+
 // fill fills the head with the records found by the first reader.
 func (h *head) fill(p *pager) {
 	h.ready, h.user, h.newest, h.last = true, p.user, p.found, place{}
 	if p.cut {
 		h.last = h.newest[len(h.newest)-1].place
+	}
+}
+
+// write adds a new record of the user.
+func (h *head) write(object, record []byte) {
+	if !h.ready {
+		h.stale = true
+		return
+	}
+	h.newest = slices.DeleteFunc(h.newest, func(f found) bool { return bytes.Equal(f.object, object) })
+	r := peek(record)
+	at := place{r.version, object}
+	if r.state == history.StateDeleted || comparePlaces(at, h.last) > 0 {
+		return
+	}
+	h.newest = insertFound(h.newest, found{at, record}.clone())
+	if len(h.newest) > headSize {
+		h.newest = h.newest[:headSize]
+		h.last = h.newest[headSize-1].place
 	}
 }
 
@@ -220,4 +253,18 @@ func (p *pager) item(f found) (item history.Item, err error) {
 		item.Record = r.Visible(item.Object, &p.user)
 	}
 	return item, nil
+}
+
+type found struct {
+	place
+	record []byte
+}
+
+func insertFound(newest []found, f found) []found {
+	i, _ := slices.BinarySearchFunc(newest, f, func(a, b found) int { return comparePlaces(a.place, b.place) })
+	return slices.Insert(newest, i, f)
+}
+
+func (f found) clone() found {
+	return found{place{f.version, bytes.Clone(f.object)}, bytes.Clone(f.record)}
 }

@@ -3,6 +3,7 @@ package pebble
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -317,69 +318,100 @@ func (d *DB) release() error {
 	return errors.Join(errs...)
 }
 
-func (d *DB) learnKeys() {
-	for _, s := range []*keyspace{&d.Cache().keyspace, &d.Archive().keyspace} {
-		if s.beginKeys() {
-			s.endKeys(s.goThroughKeys())
-		}
+// registerSizes adds gauges of the store's sizes. A closed store has none.
+func (d *DB) registerSizes(reg prometheus.Registerer) {
+	gauge := func(name, help string, read func(*pebble.Metrics) float64) {
+		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_pebble_" + name, Help: help}, func() float64 {
+			d.gate.RLock()
+			defer d.gate.RUnlock()
+			if d.closed {
+				return 0
+			}
+			return read(d.pebble.Metrics())
+		})
 	}
+	gauge("disk_bytes", "Disk space of the embedded store without its journal.", func(m *pebble.Metrics) float64 { return float64(m.DiskSpaceUsage()) })
+	gauge("journal_bytes", "Disk space of the journal.", func(*pebble.Metrics) float64 { return float64(d.journal.Size()) })
+	gauge("memtable_bytes", "Memory of the store's tables that are not on disk yet.", func(m *pebble.Metrics) float64 { return float64(m.MemTable.Size) })
+	gauge("compaction_debt_bytes", "Bytes that the store has yet to rewrite until its files are in order.", func(m *pebble.Metrics) float64 { return float64(m.Compact.EstimatedDebt) })
+	gauge("read_amplification", "Files that a read may have to look into.", func(m *pebble.Metrics) float64 { return float64(m.ReadAmp()) })
 }
 
-// beginKeys begins a new filter unless the current one has grown little. A filter grows, because deleted keys stay
-// in it.
-func (s *keyspace) beginKeys() bool {
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	p := &s.memory.presence
-	if p.next != nil || p.keys != nil && p.keys.n < 2*p.keys.made+firstKeys {
-		return false
+// begin compares the settings in the store with the config.
+func (d *DB) begin() error {
+	if err := d.beginRetention(); err != nil {
+		return err
 	}
-	p.next = new(filter)
-	return true
+	return d.beginSummaries()
 }
 
-// endKeys installs the new filter, unless the scan failed. Calls that need the unreadable keys report the error.
-func (s *keyspace) endKeys(err error) {
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	p := &s.memory.presence
-	if err == nil {
-		p.keys = p.next
-		p.keys.made = p.keys.n
+// beginRetention compares the store's retention with the rules, or replaces it; see [Config.Change]. A store without
+// one is new, or of an older version: its records live 90 days.
+func (d *DB) beginRetention() error {
+	rules, stored := d.config.Rules, []byte(nil)
+	err := get(d.pebble, []byte{spaceRetention}, func(v []byte) error {
+		stored = bytes.Clone(v)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	p.next = nil
-}
-
-func (s *keyspace) goThroughKeys() error {
-	for from := []byte{s.space}; from != nil; {
-		var hashes []uint64
-		var err error
-		if hashes, from, err = s.keysFrom(from); err != nil {
+	was, err := d.storedRetention(stored)
+	if err != nil {
+		return err
+	}
+	if d.config.Change != nil {
+		next := rules.Change(was, d.Opened().UnixMilli())
+		if err := d.config.Change(was, next); err != nil {
 			return err
 		}
-		s.lock.Lock()
-		for _, h := range hashes {
-			s.memory.presence.next.add(h)
-		}
-		s.lock.Unlock()
+		was = next
 	}
-	return nil
+	next, err := rules.Agree(was)
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w", d.dir, rules.Remedy(err, "--data "+d.dir, d.dir))
+	}
+	if err := rules.ValidateSummaryTTL(d.config.Summary); err != nil {
+		return err
+	}
+	v, err := json.Marshal(next)
+	if err != nil || bytes.Equal(v, stored) {
+		return err
+	}
+	t := new(wal.Waiter)
+	err = d.Archive().change(t, func(e *edit) error { return set(e.batch, []byte{spaceRetention}, v) })
+	if err != nil {
+		return err
+	}
+	return d.wait(t)
 }
 
-// keysFrom returns the hashes of the next keys in Pebble and the key to continue from, nil at the end.
-func (s *keyspace) keysFrom(from []byte) (hashes []uint64, next []byte, err error) {
-	s.db.gate.RLock()
-	defer s.db.leave()
-	if s.db.closed {
-		return nil, nil, pebble.ErrClosed
-	}
-	hashes = make([]uint64, 0, 2*keysStep)
-	for key := range s.db.each(from, []byte{s.space + 1}, &err) {
-		if len(hashes) == cap(hashes) {
-			return hashes, bytes.Clone(key), err
+func (d *DB) storedRetention(stored []byte) (r history.Retention, err error) {
+	used, err := d.used()
+	switch {
+	case err != nil:
+	case stored != nil:
+		if err = json.Unmarshal(stored, &r); !used {
+			r.Types = nil // any type may be in any class
 		}
-		own, row := s.memory.presence.hashes(key)
-		hashes = append(hashes, own, row)
+	case used:
+		r.Keep = history.DefaultRetention
+	default:
+		r = d.config.Rules.Retention()
 	}
-	return hashes, nil, err
+	return r, err
 }
+
+// used reports whether the store has records, users or summaries.
+func (d *DB) used() (used bool, err error) {
+	for _, space := range []byte{spaceArchive, spaceCache, spaceSummaries} {
+		for range d.each([]byte{space, 0}, []byte{space + 1}, &err) {
+			used = true
+			break
+		}
+	}
+	return used, err
+}
+
+// Retention returns how long the store keeps records.
+func (d *DB) Retention() history.Retention { return d.config.Rules.Retention() }

@@ -2,6 +2,7 @@ package pebble
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -184,4 +185,14 @@ func (s *orders) forget(uid string, r *remembered) {
 	if r.order != nil {
 		s.size -= r.order.size()
 	}
+}
+
+type place struct {
+	version history.Version
+	object  []byte
+}
+
+// comparePlaces orders newest first. Equal versions are in descending order of the text.
+func comparePlaces(a, b place) int {
+	return cmp.Or(cmp.Compare(b.version, a.version), bytes.Compare(b.object, a.object))
 }

@@ -71,7 +71,7 @@ const (
 	jobPlays   = "history-job/archive/plays.go"
 
 	compactGo      = "history/hbase/compact.go"
-	pbCompact      = "history/pebble/compact.go"
+	pbCompact      = "history/pebble/segments.go"
 	hbPut          = "history/hbase/put.go"
 	hbGet          = "history/hbase/get.go"
 	hbSegments     = "history/hbase/segments.go"

@@ -1,14 +1,187 @@
 package pebble
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/segment"
 )
+
+// Run sweeps, summarizes and compacts until ctx is done, then returns nil. It returns an error if the store can no
+// longer write. The process should then restart, which loses no acknowledged write.
+func (d *DB) Run(ctx context.Context) error {
+	t := time.NewTicker(d.config.SweepEvery)
+	defer t.Stop()
+	compact := time.NewTimer(compactEvery)
+	defer compact.Stop()
+	if d.config.CompactAbove == 0 {
+		compact.Stop()
+	}
+	var remove <-chan time.Time
+	if d.summaryTTL > 0 {
+		r := time.NewTicker(compactEvery)
+		defer r.Stop()
+		remove = r.C
+		d.sweep(ctx) // records that have aged since the last sweep are not summarized yet
+	}
+	for {
+		select {
+		case <-t.C:
+			d.sweep(ctx)
+			d.learnKeys()
+		case <-remove:
+			d.summarizeNext(ctx)
+		case <-compact.C:
+			began := time.Now()
+			d.compactNext(ctx)
+			compact.Reset(max(compactEvery, compactPauses*time.Since(began)))
+		case <-d.fault.failed:
+			return d.fault.err()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (d *DB) sweep(ctx context.Context) {
+	start := time.Now()
+	n, err := d.Sweep(ctx)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		d.config.Logger.Error("sweep failed", "error", err)
+	case n > 0:
+		d.config.Logger.Info("swept expired records", "records", n, "seconds", time.Since(start).Seconds())
+	}
+}
+
+// Sweep deletes expired records of the cache and the archive, days of users not seen lately, unused change
+// logs, and marks of counted records. It returns the number of deleted records.
+//
+// It scans every record, a thousand under one lock, so it delays a writer by at most a millisecond.
+func (d *DB) Sweep(ctx context.Context) (int, error) {
+	cache, archive, days := d.Cache(), d.Archive(), d.Days()
+	inCache, err := cache.sweep(ctx, cache.dropExpired())
+	if err != nil {
+		return inCache, fmt.Errorf("sweep cache: %w", err)
+	}
+	sweepArchive := func(ctx context.Context) (int, error) {
+		return archive.sweep(ctx, archive.noteLongRows(archive.dropExpired()))
+	}
+	if d.summaryTTL > 0 {
+		sweepArchive = archive.sweepSummaries
+	}
+	inArchive, err := sweepArchive(ctx)
+	if err != nil {
+		return inCache + inArchive, fmt.Errorf("sweep archive: %w", err)
+	}
+	if _, err := days.sweep(ctx, dropDaysBefore(history.DayOf(d.config.Horizon().UTC())-keptDays)); err != nil {
+		return inCache + inArchive, fmt.Errorf("sweep days: %w", err)
+	}
+	logs := &keyspace{db: d, space: spaceLogHead, lock: &d.cache, memory: d.memory, unsynced: &d.cacheUnsynced}
+	if _, err := logs.sweep(ctx, dropUnasked); err != nil {
+		return inCache + inArchive, fmt.Errorf("sweep logs of changes: %w", err)
+	}
+	counters := d.Counters()
+	if _, err := counters.sweep(ctx, counters.dropMarks()); err != nil {
+		return inCache + inArchive, fmt.Errorf("sweep counters: %w", err)
+	}
+	if err := archive.noteSegments(); err != nil {
+		return inCache + inArchive, fmt.Errorf("sweep segments: %w", err)
+	}
+	return inCache + inArchive, nil
+}
+
+// dropper deletes an expired key and reports whether it did.
+type dropper func(e *edit, key, value []byte) (bool, error)
+
+// dropExpired drops expired records but no user states, which have no age. It skips records with a newer version
+// in memory.
+func (s *keyspace) dropExpired() dropper {
+	oldest := s.horizons()
+	return func(e *edit, key, value []byte) (bool, error) {
+		_, record := s.split(value)
+		if key[len(key)-1] == endOfUID || !s.expired(record, oldest.ofKey(key)) || s.memory.tables.Get(s.memory.hash(key), key) != nil {
+			return false, nil
+		}
+		k, err := parseKey(key)
+		if err != nil {
+			return false, err
+		}
+		return true, e.drop(k, value)
+	}
+}
+
+// keptDays is how long a day is kept after it has ended in every time zone.
+const keptDays = 3
+
+func dropDaysBefore(day history.Day) dropper {
+	return func(e *edit, key, value []byte) (bool, error) {
+		if len(value) == markSize && history.SeenDays(binary.BigEndian.Uint64(value)).Newest() >= day { //nolint:gosec // as it was written
+			return false, nil
+		}
+		return true, del(e.batch, key)
+	}
+}
+
+const sweepStep = 1000 // keys
+
+func (s *keyspace) sweep(ctx context.Context, drop dropper) (swept int, err error) {
+	for from := []byte{s.space}; from != nil && err == nil; {
+		var n int
+		n, from, err = s.sweepFrom(ctx, from, drop)
+		swept += n
+	}
+	return swept, err
+}
+
+// sweepFrom sweeps the next keys and returns the key to continue from, nil at the end. It is not synced: restored
+// keys are swept again.
+func (s *keyspace) sweepFrom(ctx context.Context, from []byte, drop dropper) (swept int, next []byte, err error) {
+	err = s.update(ctx, lazily, func(e *edit) error {
+		var failed error
+		seen := 0
+		for key, value := range s.db.each(from, []byte{s.space + 1}, &failed) {
+			if seen++; seen > sweepStep {
+				next = bytes.Clone(key)
+				break
+			}
+			dropped, err := drop(e, key, value)
+			if err != nil {
+				return err
+			}
+			if dropped {
+				swept++
+			}
+		}
+		return failed
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	return swept, next, nil
+}
+
+// noteLongRows notes users with long live segments. It counts consecutive keys.
+func (a *Archive) noteLongRows(drop dropper) dropper {
+	var row []byte
+	records := 0
+	return func(e *edit, key, value []byte) (bool, error) {
+		end := objectAt(key)
+		if !bytes.Equal(row, key[:end]) {
+			row, records = append(row[:0], key[:end]...), 0
+		}
+		if records++; records == a.db.config.CompactAbove+2 { // the state is one of them
+			a.noteLong(uidOf(key), records)
+		}
+		return drop(e, key, value)
+	}
+}
 
 // Held counts a user's stored items by place.
 func (d *DB) Held(ctx context.Context, uid string, until int64) (map[string]int, error) {
@@ -256,25 +429,6 @@ func (d *DB) rewrite(ctx context.Context, uid string) error {
 		}
 	}
 	return nil
-}
-
-// checkpointNow flushes everything from memory to Pebble.
-func (d *DB) checkpointNow(ctx context.Context) error { return d.checkpointThen(ctx, nil) }
-
-// checkpointThen also calls then, before the next checkpoint begins.
-func (d *DB) checkpointThen(ctx context.Context, then func()) error {
-	done := make(chan struct{})
-	select {
-	case d.lean <- leanRequest{then, done}:
-		<-done
-		return d.fault.err()
-	case <-d.done:
-		return unavailable(history.ErrClosed)
-	case <-d.fault.failed:
-		return d.fault.err()
-	case <-ctx.Done():
-		return unavailable(ctx.Err())
-	}
 }
 
 func (d *DB) compact(ctx context.Context, from, to []byte) error {
