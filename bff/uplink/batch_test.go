@@ -293,30 +293,6 @@ func TestALargeCallTravelsAlone(t *testing.T) {
 	})
 }
 
-// A large call waits for its user's previous call, and the next call for the large one.
-func TestALargeCallKeepsItsPlace(t *testing.T) {
-	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
-		i.hang = make(chan struct{})
-		var calls sync.WaitGroup
-		for _, n := range []int{1, 1001, 2} {
-			calls.Go(func() {
-				if _, err := c.Apply(t.Context(), beats("u1", n)); err != nil {
-					t.Error(err)
-				}
-			})
-			time.Sleep(3 * time.Millisecond) // virtual time
-		}
-		if got := i.sizes(); !slices.Equal(got, []int{1}) || len(i.alone) > 0 {
-			t.Errorf("batches of %v, alone %v before the first answer", got, i.alone)
-		}
-		close(i.hang)
-		calls.Wait()
-		if got := i.sizes(); !slices.Equal(got, []int{1, 2}) || !slices.Equal(i.alone, []int{1001}) {
-			t.Errorf("batches of %v, alone %v", got, i.alone)
-		}
-	})
-}
-
 // Text that protobuf rejects would end the stream and fail all its calls.
 func TestBadTextIsRefusedAlone(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {

@@ -55,13 +55,12 @@ func (l *limit) expected() time.Duration { return slices.Min(l.delays[:]) }
 
 // answered adapts the limit to the first answer to a batch. Waiting at the edge does not count: fewer heartbeats in
 // flight would not shorten it.
-func (l *limit) answered(b *batch, now time.Time, initial int, patience time.Duration) {
-	all := b.oldest.time(patience)
-	target := time.Duration(maxDelay * float64(all))
+func (l *limit) answered(b *batch, now time.Time, initial int) {
+	target := time.Duration(maxDelay * float64(b.allowed))
 	delay := now.Sub(b.sent)
 	l.delays[l.heard%lastDelays] = delay
 	l.heard++
-	if delay < time.Duration(calmDelay*float64(all)) {
+	if delay < time.Duration(calmDelay*float64(b.allowed)) {
 		l.calm = now
 	}
 	switch {
