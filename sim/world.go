@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -417,3 +418,157 @@ const (
 	slow       fault = 11
 	faults     fault = 12
 )
+
+// Every decision is drawn from the seed, its stream, and its number in that stream. Without some of its decisions
+// a run is otherwise the same: this lets a failure shrink.
+
+// stream is the subject of a decision.
+type stream uint8
+
+const (
+	streamPick  stream = iota // Which exchange goes on, if not the oldest.
+	streamAct                 // A client acts.
+	streamFault               // An exchange goes wrong.
+	streamEvent               // A process, a store or a clock changes.
+	streamTime                // Time passes.
+	streamGhost               // An abandoned exchange lands.
+	streamWire                // A call to a service goes wrong.
+	streamFate                // An exchange lands after its process died.
+	streamNanos
+	streamEdge
+	streamOther
+	streamSeed     // The seed's traits.
+	streamSequence // An action of a sequence.
+	streamCompact  // Segments change.
+	streams
+)
+
+type decision struct {
+	stream stream
+	n      uint64
+}
+
+type source struct {
+	seed  uint64
+	count [streams]uint64
+	only  map[decision]bool // allowed decisions; nil for all
+	taken []decision
+}
+
+func (s *source) draw(st stream) uint64 {
+	n := s.count[st]
+	s.count[st]++
+	return mix(s.seed, st, n)
+}
+
+func (s *source) below(st stream, n int) int { return int(s.draw(st) % uint64(n)) } //nolint:gosec // both are small
+
+// chance draws an event with a probability in ten thousandths. It returns dice for the details.
+func (s *source) chance(st stream, often int) (*dice, bool) {
+	d := decision{st, s.count[st]}
+	x := s.draw(st)
+	if x%10_000 >= uint64(often) || s.only != nil && !s.only[d] { //nolint:gosec // positive
+		return nil, false
+	}
+	s.taken = append(s.taken, d)
+	return &dice{x}, true
+}
+
+// dice are the random numbers of one decision.
+type dice struct{ state uint64 }
+
+func (d *dice) Uint64() uint64 {
+	d.state += 0x9e3779b97f4a7c15
+	return scramble(d.state)
+}
+
+func (d *dice) n(n int) int { return int(d.Uint64() % uint64(n)) } //nolint:gosec // both are small
+
+func (d *dice) one(n int) bool { return d.n(n) == 0 }
+
+func mix(seed uint64, st stream, n uint64) uint64 {
+	return scramble(scramble(scramble(seed+0x9e3779b97f4a7c15)+uint64(st)) + n)
+}
+
+// scramble is the last step of splitmix64.
+func scramble(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+func (w *World) traced() bool { return w.cfg.Trace != nil }
+
+func (w *World) tracef(format string, args ...any) {
+	if w.cfg.Trace != nil {
+		fmt.Fprintf(w.cfg.Trace, "%6d %9.3f  %s\n", w.steps, time.Since(w.began).Seconds(), strings.ReplaceAll(fmt.Sprintf(format, args...), "\x01", "."))
+	}
+}
+
+// content formats a record for traces.
+func (w *World) content(r *history.Record) string {
+	if r == nil {
+		return "nothing"
+	}
+	flags := ""
+	if r.Partial {
+		flags += " partial"
+	}
+	if r.CellTime != r.Version.Time() {
+		flags += " cell time " + moment(r.CellTime)
+	}
+	if r.Deleted() {
+		return fmt.Sprintf("{tombstone at %s, rev %s%s}", moment(r.Version.Time()), w.revision(r.Revision), flags)
+	}
+	return fmt.Sprintf("{%s at %s position %d furthest %d plays %d watched %d removed %s, rev %s%s}", r.State, moment(r.Version.Time()),
+		r.Position, r.Furthest(), r.Plays(), r.Watched(), moment(r.RemovedAt), w.revision(r.Revision), flags)
+}
+
+// revision numbers revisions by first appearance. They are random, and two traces of one run must be equal.
+func (w *World) revision(r uint64) string {
+	if r == 0 {
+		return "none"
+	}
+	n, known := w.revisions[r&^history.CleanBit]
+	if !known {
+		n = len(w.revisions) + 1
+		w.revisions[r&^history.CleanBit] = n
+	}
+	if r&history.CleanBit != 0 {
+		return fmt.Sprintf("%d clean", n)
+	}
+	return fmt.Sprint(n)
+}
+
+func (w *World) write(c history.Write) string {
+	return fmt.Sprintf("%s on %s mark %t %s", c.Key, w.revision(c.Base), c.BeginsHold, w.content(c.Record))
+}
+
+func (w *World) outcome(o history.Outcome) string {
+	switch o.Status {
+	case history.Applied:
+		return "applied"
+	case history.Conflict:
+		return fmt.Sprintf("in conflict with %s, user %s", w.content(o.Current.Record), userText(&o.Current.User))
+	}
+	return "no answer"
+}
+
+func userText(u *history.User) string {
+	return fmt.Sprintf("{warm %t low watermark %s cleared %v pause %+v}", u.Warm, moment(u.LowWatermark.Time()), u.Cleared, u.Pause)
+}
+
+func applyText(w *World, attempts []*attempt, req *historyv1.ApplyRequest) string {
+	if !w.traced() {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "apply %s", strings.ToLower(strings.TrimPrefix(req.Ack.String(), "ACK_")))
+	for i, a := range attempts {
+		fmt.Fprintf(&b, "\n                    %s/%s %s", a.uid, a.object, &a.k.fact)
+		if tag := req.Heartbeats[i].IfMatch; tag != 0 {
+			fmt.Fprintf(&b, " if %x", tag)
+		}
+	}
+	return b.String()
+}
