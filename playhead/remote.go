@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -47,6 +48,19 @@ func (r *remote) dial() (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("connect to %s: %w", r.Service, err)
 	}
 	return conn, nil
+}
+
+// warnUnreachable connects, and writes a line if the server does not answer within two seconds. Calls try on.
+func warnUnreachable(ctx context.Context, conn *grpc.ClientConn, patience time.Duration, out io.Writer) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	conn.Connect()
+	for s := conn.GetState(); s != connectivity.Ready; s = conn.GetState() {
+		if s == connectivity.TransientFailure || !conn.WaitForStateChange(ctx, s) {
+			fmt.Fprintf(out, "playhead: no answer from %s; trying for %v\n", conn.Target(), patience)
+			return
+		}
+	}
 }
 
 // dialFor is dial for a command about a user.

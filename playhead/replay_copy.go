@@ -343,6 +343,7 @@ func (f *copyFlags) target(stores *opened) (t backfill.Target, closing func(), e
 		if err != nil {
 			return nil, nil, err
 		}
+		warnUnreachable(stores.ctx, conn, f.Patience, os.Stderr)
 		s := backfill.NewService(conn, f.Parallel)
 		s.Period, s.Patience = period, f.Patience
 		return s, func() { s.Close(); _ = conn.Close() }, nil

@@ -302,7 +302,7 @@ func (c *Copy) Progress() *Progress {
 		return p
 	}
 	read, total := sized.Read()
-	if total == 0 || read == 0 || r.Seconds == 0 {
+	if total == 0 || read == 0 || r.Rows == 0 || r.Seconds == 0 {
 		return p
 	}
 	done := min(float64(read)/float64(total), 1)
