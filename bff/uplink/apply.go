@@ -21,15 +21,18 @@ import (
 // request again, even after Apply returns; Apply sets the time of receipt. A request without heartbeats returns
 // the service's time.
 func (c *Client) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
-	bytes, err := size(req.GetHeartbeats())
-	switch {
-	case err != nil:
+	if len(req.GetHeartbeats()) == 0 {
+		return c.applyAlone(ctx, 0, req)
+	}
+	bytes, err := size(req.Heartbeats)
+	if err != nil {
 		return nil, err
-	case len(req.GetHeartbeats()) == 0:
-		return c.time(ctx)
 	}
 	p := &pending{ctx: ctx, req: req, bucket: history.BucketOf(req.Heartbeats[0].GetUid()), bytes: bytes, done: make(chan answer, 1)}
 	c.stamp(p)
+	if len(req.Heartbeats) > maxBatch || bytes > maxBytes { // the service would end the stream
+		return c.applyAlone(ctx, p.bucket, req)
+	}
 	return c.batched(p)
 }
 
@@ -40,7 +43,7 @@ func (c *Client) stamp(p *pending) {
 	var now int64
 	hs := p.req.Heartbeats
 	if hs[0].SentAtMs != 0 { // all heartbeats of a message have the same time of sending
-		if l := c.owner(p.bucket); l != nil {
+		if l := c.table.Load().owners[p.bucket]; l != nil {
 			now = l.peer.clock.at(time.Since(c.born))
 		}
 	}
@@ -51,21 +54,17 @@ func (c *Client) stamp(p *pending) {
 	}
 }
 
-// time reads the service's time, never from a cache: the caller takes its own request's duration as the maximum
-// error.
-func (c *Client) time(ctx context.Context) (resp *historyv1.ApplyResponse, err error) {
-	err = c.attempt(ctx, 0, func(l *link, _ bool) (again bool, err error) {
-		resp, err = ask(ctx, l, func(ctx context.Context) (*historyv1.ApplyResponse, error) {
-			asked := time.Now()
-			resp, err := l.peer.rpc.Apply(ctx, &historyv1.ApplyRequest{})
-			if err == nil {
-				l.peer.learnTime(resp, asked, time.Now())
-			}
-			return resp, err
-		})
-		return temporary(err), err
+// applyAlone applies heartbeats in a call of their own. Its answer also tells the service's time, never from a cache: the caller takes its own
+// request's duration as the maximum error.
+func (c *Client) applyAlone(ctx context.Context, b history.Bucket, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
+	return unary(ctx, c, route{b, repeatable}, func(ctx context.Context, p *peer) (*historyv1.ApplyResponse, error) {
+		asked := time.Now()
+		resp, err := p.rpc.Apply(ctx, req)
+		if err == nil {
+			p.learnTime(resp, asked, time.Now())
+		}
+		return resp, err
 	})
-	return resp, err
 }
 
 // quickRefusal is how soon a refusal for an unreachable cache comes if it is worth another try elsewhere, as a share
@@ -109,20 +108,46 @@ func (l *link) apply(p *pending) (_ *historyv1.ApplyResponse, err error) {
 	}
 }
 
-// ask makes a call of its own. It fails when the instance falls silent, so another one can be asked.
-func ask[A any](ctx context.Context, l *link, call func(context.Context) (*A, error)) (*A, error) {
-	silent, err := l.enter()
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer context.AfterFunc(silent, cancel)()
-	began := time.Now()
-	resp, err := call(ctx)
-	l.exit(began, err)
-	if err != nil && silent.Err() != nil {
-		err = errSilent
-	}
+// kind says how a call outside the batches may fail.
+type kind uint8
+
+const (
+	change     kind = iota // waits for a silent instance
+	repeatable             // is made again elsewhere when the instance falls silent
+	refusable              // the same, and is refused while heartbeats are
+)
+
+// route is where a call goes, and how it may fail.
+type route struct {
+	bucket history.Bucket
+	kind   kind
+}
+
+// unary makes a call outside the batches.
+func unary[A any](ctx context.Context, c *Client, to route, rpc func(context.Context, *peer) (*A, error)) (resp *A, err error) {
+	err = c.attempt(ctx, to.bucket, func(l *link, _ bool) (again bool, err error) {
+		if to.kind == refusable && l.queue.sheds(time.Now()) {
+			c.metrics.refused.Inc()
+			return false, errShed
+		}
+		silent, err := l.breaker.Enter()
+		if err != nil {
+			return true, errSilent
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		if to.kind != change {
+			defer context.AfterFunc(silent, cancel)()
+		}
+		began := time.Now()
+		resp, err = rpc(ctx, l.peer)
+		code := status.Code(err)
+		l.breaker.Leave(began, code != codes.Unavailable && code != codes.Canceled && code != codes.DeadlineExceeded)
+		if err != nil && to.kind != change && silent.Err() != nil {
+			err = errSilent
+		}
+		return temporary(err), err
+	})
 	return resp, err
 }
 
@@ -193,6 +218,3 @@ func (c *Client) pick(ctx context.Context, b history.Bucket, tried []*peer) (*li
 		}
 	}
 }
-
-// owner returns the instance for a bucket's users, nil if none is up.
-func (c *Client) owner(b history.Bucket) *link { return c.table.Load().owners[b] }

@@ -81,8 +81,7 @@ type batch struct {
 }
 
 const (
-	// maxBatch and maxBytes limit a batch; in bytes to half of the service's limit. A larger single call
-	// bypasses the stream, which the service would end.
+	// maxBatch and maxBytes limit a batch; in bytes to a quarter of the service's limit.
 	maxBatch = 1000
 	maxBytes = 512 << 10
 )
@@ -102,7 +101,7 @@ func (b *batch) add(p *pending) {
 }
 
 // takes reports whether a call may join a batch of at most room heartbeats: it fits and has the same options. A batch
-// may be one larger call.
+// may be one call of more.
 func (b *batch) takes(p *pending, room int) bool {
 	if len(b.calls) == 0 {
 		return true

@@ -178,7 +178,7 @@ func (c *Client) rebuild() {
 		if p.link != nil {
 			t.up = append(t.up, p.link)
 		}
-		t.pending = t.pending || p.state == connecting
+		t.pending = t.pending || p.soon
 	}
 	for b := range t.owners {
 		t.owners[b] = t.next(history.Bucket(b), nil)

@@ -37,32 +37,25 @@ type peer struct {
 	rpc     historyv1.HistoryServiceClient
 	ctx     context.Context // done when the instance is removed.
 	leave   context.CancelFunc
-	links   sync.WaitGroup // goroutines and calls on the connection.
 	clock   clock
 	dialled time.Time                // last dial; only dial uses it, one at a time.
 	wire    atomic.Pointer[net.Conn] // last connection.
-	ended   time.Time                // end of its last link; only run uses it.
-	trial   time.Duration            // how long it must then answer before it is used again; only run uses it.
-	silent  bool                     // its last link ended silent; only run uses it.
+
+	// Only run uses these.
+	failures run.Backoff   // pauses after failures.
+	ended    time.Time     // end of the last link.
+	trial    time.Duration // how long it must then answer before it is used again.
+	well     bool          // that link was not silent, and the first to end in a while: callers wait for the next.
 
 	// Guarded by the client's mutex.
-	link    *link // nil unless the instance is up.
-	state   state
+	link    *link     // nil unless the instance is up.
+	soon    bool      // it may be up soon: callers wait for it.
 	unnamed time.Time // since when no source lists it; zero if listed.
 }
 
 func (p *peer) learnTime(resp *historyv1.ApplyResponse, asked, came time.Time) {
 	p.clock.answered(resp.GetNowMs(), asked.Sub(p.client.born), came.Sub(p.client.born))
 }
-
-// state is the outlook for an instance without a link.
-type state uint8
-
-const (
-	connecting state = iota // may be up soon
-	up
-	down // tried and failed
-)
 
 // link is an instance while it is up: from a ready connection to its loss or a missing answer.
 type link struct {
@@ -72,14 +65,15 @@ type link struct {
 	breaker *breaker.Breaker
 	opened  time.Time
 	worked  atomic.Bool
-	mu      sync.Mutex    // serializes enter and retire.
-	retired chan struct{} // closed when nothing more is sent.
+	ctx     context.Context // done when nothing more is sent; calls under way end.
+	retire  context.CancelFunc
 	failed  chan struct{} // closed when a stream broke, or the instance was left.
 	fail    func()        // closes failed, once.
 }
 
 func (p *peer) open() *link {
-	l := &link{peer: p, cfg: &p.client.cfg, opened: time.Now(), retired: make(chan struct{}), failed: make(chan struct{})}
+	l := &link{peer: p, cfg: &p.client.cfg, opened: time.Now(), failed: make(chan struct{})}
+	l.ctx, l.retire = context.WithCancel(p.ctx)
 	l.fail = sync.OnceFunc(func() { close(l.failed) })
 	l.breaker = breaker.New(breaker.Config{
 		Name: "history-service " + p.addr, Log: l.cfg.Logger, Patience: l.cfg.Patience / 2,
@@ -88,50 +82,8 @@ func (p *peer) open() *link {
 		Probe:   l.probe,
 	})
 	l.queue = newQueue(l)
-	p.links.Go(l.queue.run)
+	p.client.parts.Go(l.queue.run)
 	return l
-}
-
-// hold keeps the connection open until the caller calls links.Done. It returns false once the link is retired.
-func (l *link) hold() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case <-l.retired:
-		return false
-	default:
-		l.peer.links.Add(1)
-		return true
-	}
-}
-
-// enter begins a call outside the batches, which ends with exit. The context is done when the instance falls silent.
-func (l *link) enter() (silent context.Context, err error) {
-	if !l.hold() {
-		return nil, errRetired
-	}
-	if silent, err = l.breaker.Enter(); err != nil {
-		l.peer.links.Done()
-		return nil, errSilent
-	}
-	return silent, nil
-}
-
-func (l *link) exit(began time.Time, err error) {
-	switch status.Code(err) {
-	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
-		l.breaker.Leave(began, false)
-	default:
-		l.breaker.Leave(began, true)
-	}
-	l.peer.links.Done()
-}
-
-// retire stops new calls; those in flight finish. The current table no longer has the link.
-func (l *link) retire() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	close(l.retired)
 }
 
 // firstLimit is the initial number of heartbeats in flight of all instances together, in batches: they share a store.
@@ -153,11 +105,7 @@ func (l *link) leave() {
 // probe asks a silent instance. If it stays silent the connection may be dead, as after a network failover: it is
 // closed and dialled again.
 func (l *link) probe() (answers bool) {
-	if !l.hold() { // another link follows
-		return true
-	}
-	defer l.peer.links.Done()
-	if l.peer.answers() {
+	if l.ctx.Err() != nil || l.peer.answers() { // another link follows, or it answers
 		return true
 	}
 	if l.leave(); l.breaker.Quiet() >= hangUpAfter*l.cfg.Patience {
@@ -179,7 +127,7 @@ func (c *Client) join(addr string) error {
 	if c.peers[addr] != nil {
 		return nil
 	}
-	p := &peer{client: c, addr: addr, hash: hashOf(addr)}
+	p := &peer{client: c, addr: addr, hash: hashOf(addr), failures: pauses, well: true, soon: true}
 	conn, err := grpc.NewClient("passthrough:///"+addr, append(options(c.cfg.TLS), grpc.WithContextDialer(p.dial))...)
 	if err != nil {
 		return fmt.Errorf("instance %s: %w", addr, err)
@@ -238,80 +186,65 @@ func traceUnary(ctx context.Context, method string, req, reply any, conn *grpc.C
 // pauses is the backoff after a failure of an instance or of its watch stream.
 var pauses = run.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second}
 
-// run follows the connection until the instance is removed and calls in flight are answered. The instance has a
-// link while the connection is ready. Closing the client aborts calls in flight.
+// run follows the connection until the instance is removed. The instance has a link while the connection is ready.
+// Calls under way at its removal have some time to end. Closing the client aborts them.
 func (p *peer) run() {
 	defer p.conn.Close()
 	defer context.AfterFunc(p.client.ctx, func() { _ = p.conn.Close() })()
-	failures, failed, told := pauses, false, false
+	told := false
 	for p.ctx.Err() == nil {
 		s := p.conn.GetState()
 		switch s {
 		case connectivity.Ready:
-			if failed && !p.passes() { // connected, but hangs
-				p.set(nil, down)
+			if told = false; p.passes() {
+				p.serve()
+			} else { // connected, but hangs
+				p.set(nil, false)
 				run.Sleep(p.ctx, pauses.First)
-				continue
 			}
-			told = false
-			failed = p.serve(&failures)
 			continue
 		case connectivity.TransientFailure:
 			if !told {
 				p.client.cfg.Logger.Warn("instance unreachable; will retry", "addr", p.addr)
 			}
 			told = true
-			p.set(nil, down)
+			p.set(nil, false)
 		default:
 			p.conn.Connect() // no effect unless idle
-			p.set(nil, p.outlook())
+			p.set(nil, p.well)
 		}
 		p.conn.WaitForStateChange(p.ctx, s)
 	}
-	p.links.Wait()
+	run.Sleep(p.client.ctx, stays)
 }
 
-// outlook returns the state without a connection: callers must not wait for a silent instance or one on trial.
-func (p *peer) outlook() state {
-	if p.silent || p.trial > pauses.First {
-		return down
-	}
-	return connecting
-}
-
-// serve keeps a link up until the connection is lost or an answer fails. It then pauses, and reports whether the
-// instance is on trial.
-func (p *peer) serve(failures *run.Backoff) (failed bool) {
+// serve keeps a link up until the connection is lost or an answer fails. After a failure it pauses.
+func (p *peer) serve() {
 	ready, stop := context.WithCancel(p.ctx)
 	defer stop()
 	l := p.open()
-	p.set(l, up)
+	p.set(l, false)
 	go func() {
 		p.conn.WaitForStateChange(ready, connectivity.Ready)
 		stop()
 	}()
+	failed := false
 	select {
 	case <-ready.Done():
 	case <-l.failed:
 		failed = true
 	}
-	p.end(l)
-	failed = failed || p.silent
+	failed = p.end(l) || failed
 	if l.worked.Load() || !failed {
-		failures.Reset()
+		p.failures.Reset()
 	}
-	outlook := p.outlook()
-	if failures.Paused() {
-		outlook = down
-	}
-	p.set(nil, outlook)
+	p.set(nil, p.well && !p.failures.Paused())
 	l.retire()
 	if failed {
-		pause := failures.Next(p.ctx)
+		pause := p.failures.Next(p.ctx)
 		p.client.cfg.Logger.Warn("instance failed", "addr", p.addr, "pause", pause, "trial", p.trial)
 		run.Sleep(p.ctx, pause)
 	}
-	return failed || p.trial > pauses.First
 }
 
 const (
@@ -327,14 +260,17 @@ const (
 	checkEvery = 250 * time.Millisecond
 )
 
-// end records the end of a link and sets the next trial: short after the first end in a minute, then growing.
-func (p *peer) end(l *link) {
-	p.ended, p.silent = time.Now(), l.breaker.Open()
+// end records the end of a link, and reports whether the instance was silent. It sets the next trial: short after the
+// first end in a minute, then growing.
+func (p *peer) end(l *link) (silent bool) {
+	p.ended, silent = time.Now(), l.breaker.Open()
 	if p.trial == 0 || p.ended.Sub(l.opened) > forgotten {
 		p.trial = pauses.First
-		return
+	} else {
+		p.trial = min(max(2*p.trial, firstTrial), longestTrial)
 	}
-	p.trial = min(max(2*p.trial, firstTrial), longestTrial)
+	p.well = !silent && p.trial == pauses.First
+	return silent
 }
 
 // passes reports whether the instance answers throughout its trial, or right now if no other has been well all
@@ -345,14 +281,16 @@ func (p *peer) passes() bool {
 		if left <= 0 || !p.client.othersWell(p, p.ended) {
 			return true
 		}
-		run.Sleep(p.ctx, min(left, checkEvery))
+		if !run.Sleep(p.ctx, min(left, checkEvery)) {
+			return false
+		}
 	}
 	return false
 }
 
 // answers checks the instance's health.
 func (p *peer) answers() bool {
-	ctx, cancel := context.WithTimeout(p.ctx, p.client.cfg.Patience/2)
+	ctx, cancel := context.WithTimeout(p.client.ctx, p.client.cfg.Patience/2)
 	defer cancel()
 	_, err := healthv1.NewHealthClient(p.conn).Check(ctx, &healthv1.HealthCheckRequest{})
 	return err == nil || status.Code(err) == codes.Unimplemented
@@ -365,11 +303,11 @@ func (c *Client) othersWell(p *peer, since time.Time) bool {
 	})
 }
 
-func (p *peer) set(l *link, s state) {
+func (p *peer) set(l *link, soon bool) {
 	p.client.mu.Lock()
 	defer p.client.mu.Unlock()
-	if p.link != l || p.state != s {
-		p.link, p.state = l, s
+	if p.link != l || p.soon != soon {
+		p.link, p.soon = l, soon
 		p.client.rebuild()
 	}
 }

@@ -32,6 +32,7 @@ func newQueue(l *link) *queue {
 }
 
 var (
+	errShed   = status.Error(codes.Unavailable, "reads wait until the heartbeats before them are written")
 	errFull   = status.Error(codes.Unavailable, "too many heartbeats wait for history-service")
 	errSilent = status.Error(codes.Unavailable, "the instance of history-service does not answer")
 )
@@ -88,7 +89,7 @@ func (q *queue) run() {
 func (q *queue) due() bool {
 	select {
 	case <-q.wake:
-	case <-q.link.retired:
+	case <-q.link.ctx.Done():
 		return false
 	}
 	t := time.NewTimer(q.left())
@@ -96,7 +97,7 @@ func (q *queue) due() bool {
 	select {
 	case <-q.full:
 	case <-t.C:
-	case <-q.link.retired:
+	case <-q.link.ctx.Done():
 		return false
 	}
 	for {
@@ -108,7 +109,7 @@ func (q *queue) due() bool {
 		select {
 		case <-q.stream.freed:
 		case <-t.C:
-		case <-q.link.retired:
+		case <-q.link.ctx.Done():
 			return false
 		}
 	}

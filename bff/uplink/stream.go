@@ -82,12 +82,8 @@ func (s *stream) room() (heartbeats int, takes time.Duration) {
 // send sends a batch. Its calls are answered even if that fails.
 func (s *stream) send(b *batch) {
 	sequence, err := s.depart(b)
-	switch {
-	case err != nil:
+	if err != nil {
 		fail(b.calls, err)
-		return
-	case b.events > maxBatch || b.bytes > maxBytes:
-		s.link.peer.links.Go(func() { s.sendAlone(sequence, b.calls[0]) })
 		return
 	}
 	if s.rpc == nil {
@@ -97,7 +93,7 @@ func (s *stream) send(b *batch) {
 			return
 		}
 		s.rpc = rpc
-		s.link.peer.links.Go(s.receive)
+		s.link.peer.client.parts.Go(s.receive)
 	}
 	s.link.peer.client.metrics.batch(b)
 	if err := s.rpc.Send(&historyv1.ApplyStreamRequest{Sequence: sequence, Batch: b.merge(), Concurrent: true, Traced: b.traced}); err != nil {
@@ -124,16 +120,6 @@ func (s *stream) depart(b *batch) (sequence uint64, err error) {
 	s.limit.flying += b.events
 	b.giveUp = time.AfterFunc(giveUpAfter*s.link.cfg.Patience, func() { s.giveUp(sequence, errLost) })
 	return sequence, nil
-}
-
-// sendAlone sends a call that is too large for the stream.
-func (s *stream) sendAlone(sequence uint64, p *pending) {
-	resp, err := s.link.peer.rpc.Apply(p.ctx, p.req)
-	if err != nil {
-		s.giveUp(sequence, err)
-		return
-	}
-	_ = s.arrive(&historyv1.ApplyStreamResponse{Sequence: sequence, Result: resp}) // always known
 }
 
 func (s *stream) receive() {

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -104,8 +102,8 @@ func (c *Client) Counts(ctx context.Context, req *historyv1.CountsRequest) (*his
 	if len(req.GetObjects()) > 0 {
 		first = req.GetObjects()[0].GetId()
 	}
-	return readAt(ctx, c, history.BucketOf(first), func(ctx context.Context, to historyv1.HistoryServiceClient) (*historyv1.CountsResponse, error) {
-		return to.Counts(ctx, req)
+	return unary(ctx, c, route{history.BucketOf(first), refusable}, func(ctx context.Context, p *peer) (*historyv1.CountsResponse, error) {
+		return p.rpc.Counts(ctx, req)
 	})
 }
 
@@ -146,39 +144,14 @@ func (c *Client) Import(ctx context.Context, req *historyv1.ImportRequest) (*his
 
 // call makes a change. It is not cut short when the instance falls silent: sent to two instances at once, two
 // changes might take effect in either order.
-func call[Q interface{ GetUid() string }, A any](
-	ctx context.Context, c *Client, req Q, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
-) (resp *A, err error) {
-	err = c.attempt(ctx, history.BucketOf(req.GetUid()), func(l *link, _ bool) (again bool, err error) {
-		if _, err := l.enter(); err != nil {
-			return temporary(err), err
-		}
-		began := time.Now()
-		resp, err = rpc(l.peer.rpc, ctx, req)
-		l.exit(began, err)
-		return temporary(err), err
-	})
-	return resp, err
+func call[Q interface{ GetUid() string }, A any](ctx context.Context, c *Client, req Q, rpc rpc[Q, A]) (*A, error) {
+	return unary(ctx, c, route{history.BucketOf(req.GetUid()), change}, func(ctx context.Context, p *peer) (*A, error) { return rpc(p.rpc, ctx, req) })
 }
 
-// read makes a read of a user.
-func read[Q interface{ GetUid() string }, A any](
-	ctx context.Context, c *Client, req Q, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
-) (*A, error) {
-	return readAt(ctx, c, history.BucketOf(req.GetUid()), func(ctx context.Context, to historyv1.HistoryServiceClient) (*A, error) { return rpc(to, ctx, req) })
+// read makes a read of a user. It is refused while heartbeats are: rereads after missed changes must not delay reports.
+func read[Q interface{ GetUid() string }, A any](ctx context.Context, c *Client, req Q, rpc rpc[Q, A]) (*A, error) {
+	return unary(ctx, c, route{history.BucketOf(req.GetUid()), refusable}, func(ctx context.Context, p *peer) (*A, error) { return rpc(p.rpc, ctx, req) })
 }
 
-// readAt makes a read. It is refused while heartbeats are: rereads after missed changes must not delay reports.
-func readAt[A any](ctx context.Context, c *Client, b history.Bucket, rpc func(context.Context, historyv1.HistoryServiceClient) (*A, error)) (resp *A, err error) {
-	err = c.attempt(ctx, b, func(l *link, _ bool) (again bool, err error) {
-		if l.queue.sheds(time.Now()) {
-			c.metrics.refused.Inc()
-			return false, errShed
-		}
-		resp, err = ask(ctx, l, func(ctx context.Context) (*A, error) { return rpc(ctx, l.peer.rpc) })
-		return temporary(err), err
-	})
-	return resp, err
-}
-
-var errShed = status.Error(codes.Unavailable, "reads wait until the heartbeats before them are written")
+// rpc is a method of the service.
+type rpc[Q, A any] func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error)

@@ -128,18 +128,14 @@ func (w *watching) place(t *table) {
 	}
 }
 
-// streamOf returns the watch stream of an instance. It is nil for none and for a retired instance, which a new
-// table soon replaces. The caller holds w.mu.
+// streamOf returns the watch stream of an instance, nil for none. The caller holds w.mu.
 func (w *watching) streamOf(l *link) *watchStream {
 	if l == nil || w.watchStreams[l] != nil {
 		return w.watchStreams[l]
 	}
-	if !l.hold() {
-		return nil
-	}
 	h := &watchStream{watching: w, link: l, wake: make(chan struct{}, 1)}
 	w.watchStreams[l] = h
-	go h.run() // calls leave
+	go h.run() // until the link is retired
 	return h
 }
 
@@ -195,16 +191,7 @@ func (w *watchStream) edit(e edit) {
 }
 
 func (w *watchStream) run() {
-	defer w.leave()
-	ctx, retire := context.WithCancel(w.link.peer.ctx)
-	defer retire()
-	go func() {
-		defer retire()
-		select {
-		case <-w.link.retired:
-		case <-ctx.Done():
-		}
-	}()
+	ctx := w.link.ctx
 	for backoff := pauses; ctx.Err() == nil; backoff.Sleep(ctx) {
 		worked, err := w.serve(ctx)
 		if worked {
@@ -214,13 +201,9 @@ func (w *watchStream) run() {
 			w.link.cfg.Logger.Warn("watch interrupted", "addr", w.link.peer.addr, "error", err)
 		}
 	}
-}
-
-func (w *watchStream) leave() {
 	w.watching.mu.Lock()
+	defer w.watching.mu.Unlock()
 	delete(w.watching.watchStreams, w.link)
-	w.watching.mu.Unlock()
-	w.link.peer.links.Done()
 }
 
 // serve opens the stream and sends edits until it breaks. It reports whether anything was received.
