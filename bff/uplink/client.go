@@ -97,8 +97,7 @@ type Client struct {
 	watching *watching
 
 	mu      sync.Mutex // guards the inputs of the table
-	sources map[string][]string
-	unknown map[string]bool // names not yet looked up
+	unknown int        // names not yet looked up
 	peers   map[string]*peer
 
 	ctx   context.Context // done once the client is closed
@@ -173,7 +172,7 @@ type table struct {
 
 // rebuild replaces the routing table. The caller holds c.mu.
 func (c *Client) rebuild() {
-	t := &table{pending: len(c.unknown) > 0, changed: make(chan struct{})}
+	t := &table{pending: c.unknown > 0, changed: make(chan struct{})}
 	for _, p := range c.peers {
 		if p.link != nil {
 			t.up = append(t.up, p.link)

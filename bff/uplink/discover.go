@@ -2,37 +2,31 @@ package uplink
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"time"
+
+	"github.com/playhead/playhead/internal/run"
 )
 
 // discover keeps the instances of a name up to date until the client is closed. A failed or empty look-up
 // changes nothing: dead instances show by themselves, and a resolver's failure must not remove live ones.
 func (c *Client) discover(name string) {
-	t := time.NewTicker(c.cfg.Refresh)
-	defer t.Stop()
 	var last []string
-	for failed := false; ; {
+	told := false
+	for first := true; first || run.Sleep(c.ctx, c.cfg.Refresh); first = false {
 		addrs, err := c.lookup(name)
 		if err == nil && !slices.Equal(addrs, last) {
-			err = c.assign(name, addrs)
 			c.cfg.Logger.Info("instances looked up", "name", name, "addrs", addrs)
 			last = addrs
 		}
-		if err != nil && !failed {
+		if err = errors.Join(err, c.listed(name, addrs, first)); err != nil && !told {
 			c.cfg.Logger.Warn("lookup failed; kept the last result", "name", name, "error", err)
 		}
-		if failed = err != nil; failed {
-			c.known(name)
-		}
-		c.letGo()
-		select {
-		case <-t.C:
-		case <-c.ctx.Done():
-			return
-		}
+		told = err != nil
 	}
 }
 
@@ -59,68 +53,51 @@ func (c *Client) lookup(name string) ([]string, error) {
 	return slices.Compact(addrs), nil
 }
 
-// known marks a name as looked up, even after a failure, so that calls stop waiting for its instances.
-func (c *Client) known(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.unknown[name] {
-		delete(c.unknown, name)
-		c.rebuild()
-	}
-}
-
-// assign makes addrs the instances of a source.
-func (c *Client) assign(source string, addrs []string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sources[source] = addrs
-	delete(c.unknown, source)
-	named := make(map[string]bool)
-	for _, addrs := range c.sources {
-		for _, addr := range addrs {
-			named[addr] = true
-			if err := c.join(addr); err != nil {
-				return err
-			}
-		}
-	}
-	for addr, p := range c.peers {
-		switch {
-		case named[addr]:
-			p.unnamed = time.Time{}
-		case p.unnamed.IsZero():
-			p.unnamed = time.Now()
-		}
-	}
-	c.rebuild()
-	return nil
-}
-
-// stays is how long an instance is kept after no source lists it, while it is up. Some resolvers return only a
-// part of many addresses each time.
+// stays is how long an instance is kept after its name no longer lists it, while it is up. Some resolvers return only a
+// part of many addresses each time. Calls under way get as long to end.
 const stays = time.Minute
 
-// letGo removes instances that no source lists: immediately if down, otherwise after stays. While no listed
-// instance is up, the resolver is more likely wrong, and all are kept.
-func (c *Client) letGo() {
+// listed takes the instances that a look-up of a name returned, none after a failure. Callers wait for the first
+// look-up.
+func (c *Client) listed(name string, addrs []string, first bool) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	gone := make(map[string]*peer)
-	named := false
+	if first {
+		c.unknown--
+	}
+	for _, addr := range addrs {
+		err = errors.Join(err, c.join(addr, name))
+	}
 	for addr, p := range c.peers {
 		switch {
-		case p.unnamed.IsZero():
-			named = named || p.link != nil
-		case p.link == nil, time.Since(p.unnamed) >= stays:
-			gone[addr] = p
+		case p.name != name || len(addrs) == 0:
+		case slices.Contains(addrs, addr):
+			p.unlisted = time.Time{}
+		case p.unlisted.IsZero():
+			p.unlisted = time.Now()
 		}
 	}
-	if !named || len(gone) == 0 {
-		return
+	gone := c.letGo()
+	if first || gone {
+		c.rebuild()
 	}
-	for addr, p := range gone {
+	return err
+}
+
+// letGo removes unlisted instances: immediately if down, otherwise after stays. While no listed instance is up, the
+// resolver is more likely wrong, and all are kept. The caller holds c.mu.
+func (c *Client) letGo() (gone bool) {
+	wellListed := func(p *peer) bool { return p.unlisted.IsZero() && p.link != nil }
+	if !slices.ContainsFunc(slices.Collect(maps.Values(c.peers)), wellListed) {
+		return false
+	}
+	maps.DeleteFunc(c.peers, func(_ string, p *peer) bool {
+		if p.unlisted.IsZero() || p.link != nil && time.Since(p.unlisted) < stays {
+			return false
+		}
+		gone = true
 		p.leave()
-		delete(c.peers, addr)
-	}
-	c.rebuild()
+		return true
+	})
+	return gone
 }

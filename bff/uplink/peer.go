@@ -48,9 +48,10 @@ type peer struct {
 	well     bool          // that link was not silent, and the first to end in a while: callers wait for the next.
 
 	// Guarded by the client's mutex.
-	link    *link     // nil unless the instance is up.
-	soon    bool      // it may be up soon: callers wait for it.
-	unnamed time.Time // since when no source lists it; zero if listed.
+	link     *link     // nil unless the instance is up.
+	soon     bool      // it may be up soon: callers wait for it.
+	name     string    // lists it; empty for an address of the configuration.
+	unlisted time.Time // since when the name does not list it, zero if it does.
 }
 
 func (p *peer) learnTime(resp *historyv1.ApplyResponse, asked, came time.Time) {
@@ -122,12 +123,15 @@ const maxMessage = 20 << 20
 // checks; here it has one address.
 const policy = `{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}`
 
-// join adds an instance unless it is known. The caller holds c.mu.
-func (c *Client) join(addr string) error {
-	if c.peers[addr] != nil {
+// join adds an instance of a name. The caller holds c.mu.
+func (c *Client) join(addr, name string) error {
+	if p := c.peers[addr]; p != nil {
+		if p.name != "" {
+			p.name = name
+		}
 		return nil
 	}
-	p := &peer{client: c, addr: addr, hash: hashOf(addr), failures: pauses, well: true, soon: true}
+	p := &peer{client: c, addr: addr, name: name, hash: hashOf(addr), failures: pauses, well: true, soon: true}
 	conn, err := grpc.NewClient("passthrough:///"+addr, append(options(c.cfg.TLS), grpc.WithContextDialer(p.dial))...)
 	if err != nil {
 		return fmt.Errorf("instance %s: %w", addr, err)
@@ -135,6 +139,7 @@ func (c *Client) join(addr string) error {
 	p.conn, p.rpc = conn, historyv1.NewHistoryServiceClient(conn)
 	p.ctx, p.leave = context.WithCancel(c.ctx)
 	c.peers[addr] = p
+	c.rebuild()
 	c.parts.Go(p.run)
 	return nil
 }

@@ -28,15 +28,12 @@ func Open(cfg Config) (*Client, error) {
 	if len(addrs)+len(names) == 0 {
 		return nil, errors.New("uplink: no address of history-service")
 	}
-	c := &Client{cfg: cfg, born: time.Now(), sources: make(map[string][]string), unknown: make(map[string]bool), peers: make(map[string]*peer)}
+	c := &Client{cfg: cfg, born: time.Now(), unknown: len(names), peers: make(map[string]*peer)}
 	c.table.Store(&table{pending: true, changed: make(chan struct{})})
 	c.metrics = newMetrics(cfg.Registry, c)
 	c.watching = newWatching(c, cfg.Registry)
 	c.ctx, c.stop = context.WithCancel(context.Background())
-	for _, name := range names {
-		c.unknown[name] = true
-	}
-	if err := c.assign("", addrs); err != nil {
+	if err := c.listed("", addrs, false); err != nil {
 		return nil, errors.Join(fmt.Errorf("uplink: %w", err), c.Close())
 	}
 	c.parts.Go(c.watching.follow)
