@@ -54,11 +54,11 @@ func (d *DB) checkpointThen(ctx context.Context, then func()) error {
 	select {
 	case d.lean <- leanRequest{then, done}:
 		<-done
-		return d.fault.err()
+		return d.fault.Err()
 	case <-d.done:
 		return unavailable(history.ErrClosed)
-	case <-d.fault.failed:
-		return d.fault.err()
+	case <-d.fault.Failed():
+		return d.fault.Err()
 	case <-ctx.Done():
 		return unavailable(ctx.Err())
 	}
@@ -102,7 +102,7 @@ func (d *DB) checkpoints() {
 		}
 		err := d.checkpoint(lean)
 		if err != nil {
-			_ = d.fault.fail(err)
+			_ = d.fault.Fail(err)
 		}
 		if asked.done != nil {
 			if err == nil && asked.then != nil {
@@ -223,7 +223,7 @@ func (d *DB) flush() error {
 	select {
 	case <-flushed:
 		return nil
-	case <-d.fault.failed:
-		return d.fault.err()
+	case <-d.fault.Failed():
+		return d.fault.Err()
 	}
 }

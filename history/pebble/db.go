@@ -25,8 +25,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/background"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
 )
@@ -131,8 +133,7 @@ type DB struct {
 	pebble  *pebble.DB
 	journal *wal.Log
 	syncs   prometheus.Histogram // of the journal, in seconds
-	fault   *fault
-	pace    *pace
+	fault   *background.Watch
 	damage  *damage
 
 	// gate is read-locked by every call and write-locked by Close: a closed Pebble panics on use.
@@ -212,7 +213,7 @@ func (d *DB) enterWriting(ctx context.Context) error {
 
 // writable fails if a write cannot succeed. Call it before any change.
 func (d *DB) writable() error {
-	if err := d.fault.err(); err != nil {
+	if err := d.fault.Err(); err != nil {
 		return err
 	}
 	if d.journal.Size() > maxBacklog*d.sizes.journal {
@@ -251,28 +252,28 @@ func (d *DB) commit(e *edit, all *pebble.Batch, t *wal.Waiter) error {
 	}
 	d.order.Lock()
 	defer d.order.Unlock()
-	if err := d.fault.err(); err != nil {
+	if err := d.fault.Err(); err != nil {
 		return err
 	}
 	if err := d.journal.Append(all.Repr(), t); err != nil {
-		return d.fault.fail(err)
+		return d.fault.Fail(err)
 	}
 	if d.journal.Size() > d.sizes.journal {
 		d.checkpointSoon()
 	}
 	if err := e.updateMemory(t); err != nil {
-		return d.fault.fail(err)
+		return d.fault.Fail(err)
 	}
 	if e.batch.Empty() {
 		return nil
 	}
 	if err := d.addKeys(e.batch); err != nil {
-		return d.fault.fail(err)
+		return d.fault.Fail(err)
 	}
 	if err := d.pebble.Apply(e.batch, pebble.NoSync); err != nil {
-		return d.fault.fail(err)
+		return d.fault.Fail(err)
 	}
-	return d.fault.err() // Pebble logs a fatal error and returns nil
+	return d.fault.Err() // Pebble logs a fatal error and returns nil
 }
 
 // addKeys records the keys that a batch adds to Pebble. The keyspace lock is held.
@@ -300,7 +301,7 @@ func (d *DB) wait(t *wal.Waiter) error {
 		return nil
 	}
 	if err := t.Wait(); err != nil {
-		return d.fault.fail(err)
+		return d.fault.Fail(err)
 	}
 	return nil
 }
@@ -440,4 +441,36 @@ func sizesFor(memory int64, files int) sizes {
 func (s sizes) apply(o *pebble.Options) {
 	o.MemTableSize, o.MaxOpenFiles, o.MemTableStopWritesThreshold = s.memtable, s.files, memtables
 	o.CacheSize = s.cache + memtables*int64(s.memtable) // Pebble takes memtables out of the cache
+}
+
+func unavailable(err error) error {
+	return fmt.Errorf("%w: %w", history.ErrUnavailable, err)
+}
+
+// damage reports each permanently unreadable cell once.
+type damage struct {
+	log      *slog.Logger
+	cells    prometheus.Counter
+	mu       sync.Mutex
+	reported map[string]bool
+}
+
+const maxReported = 10_000
+
+func newDamage(log *slog.Logger, reg prometheus.Registerer) *damage {
+	return &damage{log: log, reported: map[string]bool{}, cells: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+		Name: "playhead_pebble_damaged_cells_total",
+		Help: "Cells of the embedded store that cannot be read and were left out, each counted once.",
+	})}
+}
+
+// cell counts and logs a cell by its row and column.
+func (d *damage) cell(row, column string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if at := row + "/" + column; !d.reported[at] && len(d.reported) < maxReported {
+		d.reported[at] = true
+		d.cells.Inc()
+		d.log.Error("damaged cell skipped", "row", row, "column", column, "error", err)
+	}
 }

@@ -48,7 +48,7 @@ func (c Config) Blind() Config {
 // Lacking returns a stored key that the store takes for absent, or nil. It waits until the store has learned
 // its keys.
 func (d *DB) Lacking() (lacking []byte) {
-	if d.config.blind || d.fault.err() != nil || d.enter(context.Background()) != nil {
+	if d.config.blind || d.fault.Err() != nil || d.enter(context.Background()) != nil {
 		return nil
 	}
 	d.leave()
@@ -109,7 +109,7 @@ func (d *DB) Checkpoint() {
 	for range 3 {
 		select {
 		case d.due <- struct{}{}:
-		case <-d.fault.failed:
+		case <-d.fault.Failed():
 			return
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/background"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
 	"github.com/playhead/playhead/history/wire"
@@ -28,11 +29,10 @@ import (
 // changes, if the store is already open in any process. The caller closes the DB.
 func Open(dir string, config Config) (*DB, error) {
 	config = config.withDefaults()
-	broken := newFault(config.Logger)
+	watch := background.New(config.Logger)
 	size := sizesFor(config.Memory, config.Files)
-	paced := new(pace)
 	d := &DB{
-		config: config, sizes: size, fs: tableFS{config.fs, broken, paced}, fault: broken, pace: paced,
+		config: config, sizes: size, fs: watch.FS(config.fs), fault: watch,
 		damage: newDamage(config.Logger, config.Registry),
 		syncs: promauto.With(config.Registry).NewHistogram(prometheus.HistogramOpts{
 			Name: "playhead_pebble_sync_seconds", Help: "Time of one sync of the journal, before which nothing is acknowledged.",
@@ -49,9 +49,7 @@ func Open(dir string, config Config) (*DB, error) {
 		return nil, openError{err}
 	}
 	d.registerSizes(config.Registry)
-	d.fault.syncJournal = d.journal.Sync
-	d.fault.opened.Store(true)
-	d.pace.db.Store(d.pebble)
+	d.fault.Opened(d.pebble, d.journal.Sync)
 	go d.checkpoints()
 	if err := d.begin(); err != nil {
 		return nil, openError{errors.Join(err, d.Close())}
@@ -71,16 +69,16 @@ func (d *DB) openOrFail(dir string) error {
 	opened := make(chan error, 1)
 	go func() {
 		err := d.open(dir)
-		if err != nil && d.fault.err() == nil {
+		if err != nil && d.fault.Err() == nil {
 			err = errors.Join(err, d.release())
 		}
 		opened <- err
 	}()
 	select {
 	case err := <-opened:
-		return errors.Join(err, d.fault.err())
-	case <-d.fault.failed:
-		return d.fault.err()
+		return errors.Join(err, d.fault.Err())
+	case <-d.fault.Failed():
+		return d.fault.Err()
 	}
 }
 
@@ -268,7 +266,7 @@ func (d *DB) options() *pebble.Options {
 		L0StopWritesThreshold: 64,
 		LBaseMaxBytes:         128 << 20,
 		Logger:                d.fault,
-		EventListener:         d.fault.listener(),
+		EventListener:         d.fault.Listener(),
 	}
 	d.sizes.apply(o)
 	if d.config.VirtualTime {
@@ -294,7 +292,7 @@ func (d *DB) Close() error {
 	d.closed = true
 	close(d.stop)
 	<-d.done
-	err := d.fault.err()
+	err := d.fault.Err()
 	if err == nil {
 		err = errors.Join(d.checkpoint(true), d.release())
 	}

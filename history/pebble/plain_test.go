@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/background"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
 	"github.com/playhead/playhead/internal/lru"
@@ -37,7 +38,7 @@ const recentPlain = 1 << 16
 
 // OpenPlain opens a store with the options that made this path cheapest.
 func OpenPlain(dir string, files vfs.FS) (*Plain, error) {
-	o := (&DB{fs: files, fault: newFault(slog.New(slog.DiscardHandler))}).options()
+	o := (&DB{fs: files, fault: background.New(slog.New(slog.DiscardHandler))}).options()
 	o.DisableWAL, o.WALBytesPerSync = false, 1<<20
 	o.CacheSize = 128 << 20
 	for i := range o.Levels {

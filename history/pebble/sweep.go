@@ -41,8 +41,8 @@ func (d *DB) Run(ctx context.Context) error {
 			began := time.Now()
 			d.compactNext(ctx)
 			compact.Reset(max(compactEvery, compactPauses*time.Since(began)))
-		case <-d.fault.failed:
-			return d.fault.err()
+		case <-d.fault.Failed():
+			return d.fault.Err()
 		case <-ctx.Done():
 			return nil
 		}
@@ -435,7 +435,7 @@ func (d *DB) compact(ctx context.Context, from, to []byte) error {
 	if err := d.pebble.Compact(ctx, from, to, false); err != nil {
 		return unavailable(err)
 	}
-	return d.fault.err()
+	return d.fault.Err()
 }
 
 // Remains says where erased bytes stay.

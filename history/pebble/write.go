@@ -27,7 +27,7 @@ func (c *Cache) Write(ctx context.Context, writes []history.Write) []history.Out
 }
 
 func (c *Cache) apply(ctx context.Context, writes []history.Write, outcomes []history.Outcome) error {
-	c.db.pace.reports.Add(1)
+	c.db.fault.Reported()
 	encoded := c.encode(writes)
 	return c.update(ctx, durable, func(e *edit) error {
 		s := swapper{edit: e, oldest: c.horizons()}
