@@ -3,9 +3,6 @@ package pebble_test
 import (
 	"bytes"
 	"cmp"
-	"errors"
-	"maps"
-	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -64,53 +61,6 @@ func TestKeyOrder(t *testing.T) {
 		early, late := history.Mark(rapid.Int64Range(0, 1<<60).Draw(t, "mark")), history.Mark(1<<61)
 		if bytes.Compare(pebble.AppendDirty(nil, pebble.AppendKey(nil, 'c', a), early), pebble.AppendDirty(nil, pebble.AppendKey(nil, 'c', b), late)) >= 0 {
 			t.Errorf("mark %d of %s does not stand before mark %d of %s", early, a, late, b)
-		}
-	})
-}
-
-func TestState(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		want := history.User{
-			Warm:         rapid.Bool().Draw(t, "warm"),
-			LowWatermark: history.Version(rapid.Int64().Draw(t, "low watermark")),
-			Cleared:      rapid.MapOfN(rapid.Uint32(), rapid.Int64(), 0, 3).Draw(t, "cleared"),
-			CutTime:      rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "cut time"),
-			Pause: history.Pause{
-				Since: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "since"),
-				Until: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "until"),
-
-				Earlier: history.Pauses(rapid.SampledFrom([]string{"", "5 9", "1764142000000 1764143000000 5 9"}).Draw(t, "earlier")),
-			},
-			Revision: rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64()).Draw(t, "revision"),
-			Segments: rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64()).Draw(t, "segments"),
-		}
-		got, err := pebble.ParseState(pebble.AppendState(nil, want))
-		if err != nil || !sameUser(got, want) {
-			t.Errorf("state %+v: got %+v, %v", want, got, err)
-		}
-	})
-}
-
-func sameUser(a, b history.User) bool {
-	equal := maps.Equal(a.Cleared, b.Cleared)
-	a.Cleared, b.Cleared = nil, nil
-	return equal && reflect.DeepEqual(a, b)
-}
-
-func FuzzState(f *testing.F) {
-	f.Add([]byte{})
-	f.Add(pebble.AppendState(nil, history.User{Warm: true, LowWatermark: 5, Cleared: map[uint32]int64{1: 2}}))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		u, err := pebble.ParseState(b)
-		if err != nil {
-			if !errors.Is(err, wire.ErrCorrupt) {
-				t.Errorf("state %x: got %v, want ErrCorrupt", b, err)
-			}
-			return
-		}
-		again, err := pebble.ParseState(pebble.AppendState(nil, u))
-		if err != nil || !sameUser(again, u) {
-			t.Errorf("state %x: got %+v, then %+v, %v", b, u, again, err)
 		}
 	})
 }

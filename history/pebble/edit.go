@@ -135,7 +135,7 @@ func (e *edit) store(uid string, u history.User, mark history.Mark) error {
 	if e.marked {
 		v = binary.BigEndian.AppendUint64(v, uint64(mark))
 	}
-	return set(e.batch, appendUser(nil, e.space, uid), appendState(v, u))
+	return set(e.batch, appendUser(nil, e.space, uid), wire.AppendUser(v, u))
 }
 
 // put replaces a cached record by a value owned by the edit.
@@ -367,13 +367,14 @@ func (m *memory) remark(b *pebble.Batch, moves []move) error {
 // It is empty until the first scan of the keys completes. The keyspace lock guards it. Callers read Pebble at the
 // same time or later.
 type presence struct {
-	hash func(key []byte) uint64
-	keys *filter // nil until complete
-	next *filter // replaces keys once complete; usually nil
+	hash    func(key []byte) uint64
+	keys    *bloom.Growing // nil until complete
+	next    *bloom.Growing // replaces keys once complete; usually nil
+	scanned int            // keys found by the scan
 }
 
 // lacks reports whether a key with this hash is certainly absent.
-func (p *presence) lacks(hash uint64) bool { return p.keys != nil && !p.keys.has(hash) }
+func (p *presence) lacks(hash uint64) bool { return p.keys != nil && !p.keys.Has(hash) }
 
 // lacksRow reports whether the user with this key prefix certainly has no keys.
 func (p *presence) lacksRow(prefix []byte) bool { return p.lacks(p.hash(prefix) ^ ofRow) }
@@ -389,46 +390,18 @@ func (p *presence) hashes(key []byte) (own, row uint64) {
 // add must be called before Pebble has the key.
 func (p *presence) add(key []byte) {
 	own, row := p.hashes(key)
-	for _, f := range []*filter{p.keys, p.next} {
+	for _, f := range []*bloom.Growing{p.keys, p.next} {
 		if f != nil {
-			f.add(own)
-			f.add(row)
+			f.Add(own)
+			f.Add(row)
 		}
 	}
 }
 
-// filter is a Bloom filter that grows. Each segment is four times as large as the previous one, so there are few.
-type filter struct {
-	segments []bloom.Filter
-	room     int // free keys in the last segment
-	n, made  int // keys now, and when it was installed
-}
-
-const firstKeys = 1 << 18 // capacity of the first segment
-
-func (f *filter) has(hash uint64) bool {
-	for _, segment := range f.segments {
-		if segment.Has(hash) {
-			return true
-		}
-	}
-	return false
-}
-
-func (f *filter) add(hash uint64) {
-	if f.has(hash) {
-		return
-	}
-	if f.room == 0 {
-		f.room = firstKeys << (2 * len(f.segments))
-		f.segments = append(f.segments, bloom.New(f.room))
-	}
-	f.segments[len(f.segments)-1].Add(hash)
-	f.room--
-	f.n++
-}
-
-const keysStep = 4096 // keys under one lock
+const (
+	keysStep = 4096    // keys under one lock
+	fewKeys  = 1 << 18 // a filter that has grown by fewer stays
+)
 
 func (d *DB) learnKeys() {
 	for _, s := range []*keyspace{&d.Cache().keyspace, &d.Archive().keyspace} {
@@ -444,10 +417,10 @@ func (s *keyspace) beginKeys() bool {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	p := &s.memory.presence
-	if p.next != nil || p.keys != nil && p.keys.n < 2*p.keys.made+firstKeys {
+	if p.next != nil || p.keys != nil && p.keys.Len() < 2*p.scanned+fewKeys {
 		return false
 	}
-	p.next = new(filter)
+	p.next = new(bloom.Growing)
 	return true
 }
 
@@ -457,8 +430,7 @@ func (s *keyspace) endKeys(err error) {
 	defer s.lock.Unlock()
 	p := &s.memory.presence
 	if err == nil {
-		p.keys = p.next
-		p.keys.made = p.keys.n
+		p.keys, p.scanned = p.next, p.next.Len()
 	}
 	p.next = nil
 }
@@ -472,7 +444,7 @@ func (s *keyspace) goThroughKeys() error {
 		}
 		s.lock.Lock()
 		for _, h := range hashes {
-			s.memory.presence.next.add(h)
+			s.memory.presence.next.Add(h)
 		}
 		s.lock.Unlock()
 	}

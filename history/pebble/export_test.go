@@ -79,13 +79,13 @@ func (d *DB) LearnAgain() (before, after int) {
 	<-d.learned
 	p := &d.memory.presence
 	d.cache.Lock()
-	before = p.keys.n
-	p.keys.made = -firstKeys
+	before = p.keys.Len()
+	p.scanned = -fewKeys
 	d.cache.Unlock()
 	d.learnKeys()
 	d.cache.Lock()
 	defer d.cache.Unlock()
-	return before, p.keys.n
+	return before, p.keys.Len()
 }
 
 // Absent reports whether the cache knows, without a read, that a key has no record.
@@ -93,15 +93,6 @@ func (c *Cache) Absent(k history.Key) bool {
 	<-c.db.learned
 	return c.lacks(c.memory.hash(appendKey(nil, c.space, k)))
 }
-
-// Filter exports the filter of presence.
-type Filter struct{ filter }
-
-// Add adds a hash.
-func (f *Filter) Add(hash uint64) { f.add(hash) }
-
-// Has reports whether a hash may have been added.
-func (f *Filter) Has(hash uint64) bool { return f.has(hash) }
 
 // Checkpoint returns after a checkpoint that began after the call: the third request is accepted once the first
 // is done.
@@ -163,8 +154,6 @@ var (
 	ParseKey    = parseKey
 	AppendDirty = appendDirty
 	ParseDirty  = parseDirty
-	AppendState = appendState
-	ParseState  = parseState
 )
 
 // Peek returns the version, the state and the cell time of an encoded record.

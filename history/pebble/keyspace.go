@@ -163,7 +163,7 @@ func (s *keyspace) expired(record []byte, oldest horizon) bool {
 
 func (s *keyspace) state(value []byte, oldest horizon) (history.User, error) {
 	_, b := s.split(value)
-	u, err := parseState(b)
+	u, err := wire.User(b)
 	if err != nil {
 		return u, unavailable(err)
 	}
@@ -188,7 +188,7 @@ func (s *keyspace) stored(uid string) (u history.User, mark history.Mark, err er
 	err = get(s.db.pebble, key, func(v []byte) (err error) {
 		var b []byte
 		mark, b = s.split(v)
-		if u, err = parseState(b); err != nil {
+		if u, err = wire.User(b); err != nil {
 			return unavailable(err)
 		}
 		return nil

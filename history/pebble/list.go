@@ -63,7 +63,7 @@ func (c *Cache) scan(uid string, p *pager) error {
 	for object, v := range r.all(&err) {
 		_, record := c.split(v)
 		if len(object) == 0 {
-			newest.user, err = parseState(record)
+			newest.user, err = wire.User(record)
 			p.user = c.aged(newest.user, p.oldest)
 		} else {
 			err = errors.Join(newest.add(object, record), p.add(object, record))

@@ -1,7 +1,6 @@
 package pebble_test
 
 import (
-	"math/rand/v2"
 	"sync"
 	"testing"
 
@@ -10,31 +9,6 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble"
 )
-
-// TestFilterOfManyKeys finds every added hash and few others, across several segments.
-func TestFilterOfManyKeys(t *testing.T) {
-	var f pebble.Filter
-	const n = 1 << 20
-	added := rand.New(rand.NewPCG(1, 1))
-	for range n {
-		f.Add(added.Uint64())
-	}
-	again := rand.New(rand.NewPCG(1, 1))
-	for i := range n {
-		if !f.Has(again.Uint64()) {
-			t.Fatalf("hash %d is not there", i)
-		}
-	}
-	wrong := 0
-	for range n {
-		if f.Has(added.Uint64()) {
-			wrong++
-		}
-	}
-	if wrong > n/50 {
-		t.Errorf("finds %d of %d that were not added", wrong, n)
-	}
-}
 
 // TestAbsentIsKnown changes keys while a store learns them: no stored key is taken for absent, and missing keys
 // are known to be absent.

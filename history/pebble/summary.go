@@ -16,6 +16,7 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
+	"github.com/playhead/playhead/history/wire"
 )
 
 // beginSummaries reads the TTL of summaries and changes it to [Config.Summary] if set. A store with summaries
@@ -81,7 +82,7 @@ func (a *Archive) readSummaries(ctx context.Context, uid string, read func(p *se
 	defer snapshot.Close()
 	var u history.User
 	err := get(snapshot, appendUser(nil, a.space, uid), func(v []byte) (err error) {
-		u, err = parseState(v)
+		u, err = wire.User(v)
 		return err
 	})
 	if err != nil {

@@ -188,7 +188,7 @@ func (s *swapper) warm(uid string) (history.User, error) {
 	}
 	u.Warm = true
 	s.users = append(s.users, userState{uid, u})
-	value := appendState(binary.BigEndian.AppendUint64(nil, uint64(mark)), u)
+	value := wire.AppendUser(binary.BigEndian.AppendUint64(nil, uint64(mark)), u)
 	return s.aged(u, s.oldest.of(uid)), set(s.batch, appendUser(nil, s.space, uid), value)
 }
 

@@ -50,3 +50,28 @@ func TestGolden(t *testing.T) {
 		t.Errorf("got %x, want %x, %v", []byte(f), want, err)
 	}
 }
+
+// TestGrowing finds every added hash and few others, across several filters.
+func TestGrowing(t *testing.T) {
+	var f bloom.Growing
+	const n = 1 << 20
+	added := rand.New(rand.NewPCG(1, 1))
+	for range n {
+		f.Add(added.Uint64())
+	}
+	again := rand.New(rand.NewPCG(1, 1))
+	for i := range n {
+		if !f.Has(again.Uint64()) {
+			t.Fatalf("hash %d is not there", i)
+		}
+	}
+	wrong := 0
+	for range n {
+		if f.Has(added.Uint64()) {
+			wrong++
+		}
+	}
+	if wrong > n/50 {
+		t.Errorf("finds %d of %d that were not added", wrong, n)
+	}
+}
