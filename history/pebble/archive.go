@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"iter"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/index"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
 	"github.com/playhead/playhead/history/wire"
@@ -197,9 +199,9 @@ func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (histor
 type moment struct {
 	prefix   []byte           // of the keys
 	snapshot *pebble.Snapshot // nil for an empty row
-	asked    *remembered
-	order    *order   // nil if not cached
-	changed  []string // objects changed since order
+	asked    *index.Row
+	order    *index.Order // nil if not cached
+	changed  []string     // objects changed since order
 	waitFor  *wal.Waiter
 }
 
@@ -212,8 +214,8 @@ func (a *Archive) moment(uid string) (m moment, err error) {
 		return m, nil
 	}
 	m.snapshot = a.db.pebble.NewSnapshot()
-	m.asked = a.db.orders.of(uid)
-	m.order, m.changed = m.asked.order, m.asked.changed
+	m.asked = a.db.orders.Row(uid)
+	m.order, m.changed = m.asked.Order, m.asked.Changed
 	return m, nil
 }
 
@@ -224,7 +226,9 @@ func (a *Archive) pageOf(uid string, m moment, q history.Query) (page history.Pa
 	o := m.order
 	if o == nil {
 		o, err = a.newOrder(uid, m)
-		a.remember(uid, m.asked, o)
+		a.lock.Lock()
+		a.db.orders.Put(uid, m.asked, o)
+		a.lock.Unlock()
 		if err != nil {
 			return page, err
 		}
@@ -233,40 +237,35 @@ func (a *Archive) pageOf(uid string, m moment, q history.Query) (page history.Pa
 	if err != nil {
 		return page, err
 	}
-	page.User = since.user
+	page.User = since.User
 	if q.After == (history.Cursor{}) {
-		page.Damaged = slices.Concat(o.damaged, since.damaged)
+		page.Damaged = slices.Concat(o.Damaged, since.Damaged)
 	}
 	if q.Limit <= 0 {
 		return page, nil
 	}
-	return page, a.fill(&page, uid, m, newSelection(q, o, since, m.changed))
-}
-
-// remember caches a new order, nil for none, unless the row has changed meanwhile.
-func (a *Archive) remember(uid string, asked *remembered, made *order) {
-	a.lock.Lock()
-	defer a.lock.Unlock()
-	a.db.orders.put(uid, asked, made)
+	oldest := a.oldest(uid)
+	q.Since = max(q.Since, oldest.clean)
+	texts := index.Texts(q, o, since, m.changed)
+	return page, a.fill(&liveRow{archive: a, page: &page, uid: uid, prefix: m.prefix, oldest: oldest}, m.snapshot, texts, q)
 }
 
 // fill reads the records of a page, with those in segments.
-func (a *Archive) fill(page *history.Page, uid string, m moment, s selection) (err error) {
-	segments := &segment.Reader{Metadata: new(segment.Metadata)}
+func (a *Archive) fill(l *liveRow, from *pebble.Snapshot, texts iter.Seq[string], q history.Query) (err error) {
+	page, segments := l.page, &segment.Reader{Metadata: new(segment.Metadata)}
 	if page.User.Segments > 0 {
-		if segments, err = a.db.segmentsOf(m.snapshot, uid, page.User.Segments); err != nil {
+		if segments, err = a.db.segmentsOf(from, l.uid, page.User.Segments); err != nil {
 			return err
 		}
 	}
-	it, err := m.snapshot.NewIter(rangeOf(m.prefix))
+	it, err := from.NewIter(rangeOf(l.prefix))
 	if err != nil {
 		return unavailable(err)
 	}
 	defer it.Close()
-	l := &liveRow{archive: a, page: page, uid: uid, prefix: m.prefix, row: seeker{it}, oldest: a.oldest(uid)}
-	q := s.query
-	q.Since = max(q.Since, l.oldest.clean, page.User.ClearedAt(q.Type)+1)
-	for it, err := range segment.Stitch(segment.Live{Items: l.items(s), Get: l.get}, segments, q) {
+	l.row = seeker{it}
+	q.Since = max(q.Since, page.User.ClearedAt(q.Type)+1)
+	for it, err := range segment.Stitch(segment.Live{Items: l.items(texts), Get: l.get}, segments, q) {
 		if err != nil {
 			return err
 		}
@@ -292,10 +291,10 @@ type liveRow struct {
 	oldest  horizon
 }
 
-// items yields the records of a selection. It skips unreadable ones and adds them to Damaged.
-func (l *liveRow) items(s selection) func(func(history.Item, error) bool) {
+// items yields the records of some objects. It skips unreadable ones and adds them to Damaged.
+func (l *liveRow) items(texts iter.Seq[string]) func(func(history.Item, error) bool) {
 	return func(yield func(history.Item, error) bool) {
-		for text := range s.all(l.oldest.clean) {
+		for text := range texts {
 			var it history.Item
 			err := l.read(text, func(v []byte) {
 				var damage *history.Damage
@@ -344,18 +343,18 @@ func (a *Archive) item(uid, text string, value []byte, oldest horizon) (history.
 	return history.Item{Object: o, Record: r}, nil
 }
 
-func (a *Archive) newOrder(uid string, m moment) (*order, error) {
+func (a *Archive) newOrder(uid string, m moment) (*index.Order, error) {
 	it, err := m.snapshot.NewIter(rangeOf(m.prefix))
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	o, oldest := new(order), a.oldest(uid)
+	o, oldest := new(index.Order), a.oldest(uid)
 	for key, v := range steps(it, &err) {
 		switch text := key[len(m.prefix):]; {
 		case len(text) == 0:
 			var u history.User
 			u, err = a.state(v, oldest)
-			o.user = history.User{Cleared: u.Cleared, CutTime: u.CutTime, Pause: u.Pause, Segments: u.Segments}
+			o.User = history.User{Cleared: u.Cleared, CutTime: u.CutTime, Pause: u.Pause, Segments: u.Segments}
 		case a.expired(v, oldest):
 		default:
 			a.addTo(o, uid, text, v)
@@ -367,14 +366,14 @@ func (a *Archive) newOrder(uid string, m moment) (*order, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.sort()
-	a.noteLong(uid, len(o.spots))
+	o.Sort()
+	a.noteLong(uid, o.Len())
 	return o, nil
 }
 
 // changes returns the order of the records changed since o.
-func (a *Archive) changes(uid string, m moment, o *order) (*order, error) {
-	since, oldest, key := &order{user: o.user}, a.oldest(uid), bytes.Clone(m.prefix)
+func (a *Archive) changes(uid string, m moment, o *index.Order) (*index.Order, error) {
+	since, oldest, key := &index.Order{User: o.User}, a.oldest(uid), bytes.Clone(m.prefix)
 	for i, text := range m.changed {
 		if slices.Contains(m.changed[:i], text) {
 			continue
@@ -390,24 +389,22 @@ func (a *Archive) changes(uid string, m moment, o *order) (*order, error) {
 			return nil, err
 		}
 	}
-	since.sort()
+	since.Sort()
 	return since, nil
 }
 
 // addTo adds a cell to an order, by its first bytes.
-func (a *Archive) addTo(o *order, uid string, text, value []byte) {
+func (a *Archive) addTo(o *index.Order, uid string, text, value []byte) {
 	head := peek(value)
 	if head.version == 0 { // report as damaged
 		if _, damage := a.item(uid, string(text), value, horizon{}); damage != nil {
-			o.damaged = append(o.damaged, *damage)
+			o.Damaged = append(o.Damaged, *damage)
 		}
 		return
 	}
-	if len(o.user.Cleared) > 0 && head.version.Time() <= o.user.ClearedAt(typeOf(text)) {
-		o.user.CutTime = max(o.user.CutTime, head.cellTime)
+	if len(o.User.Cleared) > 0 && head.version.Time() <= o.User.ClearedAt(index.TypeOf(text)) {
+		o.User.CutTime = max(o.User.CutTime, head.cellTime)
 		return
 	}
-	from := uint32(len(o.texts)) //nolint:gosec // four GiB of objects' texts are no row
-	o.texts = append(o.texts, text...)
-	o.spots = append(o.spots, spot{head.version, from, uint32(len(o.texts))}) //nolint:gosec // as above
+	o.Add(head.version, text)
 }

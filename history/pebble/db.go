@@ -29,6 +29,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/background"
+	"github.com/playhead/playhead/history/pebble/index"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
 )
@@ -149,10 +150,10 @@ type DB struct {
 	marks  clock
 	memory *memory
 
-	archiveMemory  *memory    // only users and keys; guarded by archive
-	orders         orders     // guarded by archive
-	compacting     compacting // guarded by archive
-	anySegments    bool       // some user has or had segments; guarded by archive
+	archiveMemory  *memory      // only users and keys; guarded by archive
+	orders         *index.Cache // guarded by archive
+	compacting     compacting   // guarded by archive
+	anySegments    bool         // some user has or had segments; guarded by archive
 	compactions    sync.Mutex
 	listed         uint64 // latest version of any segment metadata, guarded by compactions
 	notes          segment.Notes
@@ -289,8 +290,9 @@ func (d *DB) addKeys(b *pebble.Batch) error {
 			d.memory.presence.add(key)
 		case key[0] == spaceArchive:
 			d.archiveMemory.presence.add(key)
-			d.orders.change(key)
-			d.compacting.change(key)
+			uid, text, _ := bytes.Cut(key[keyPrefix:], []byte{endOfUID})
+			d.orders.Change(uid, text)
+			d.compacting.change(uid, text)
 		}
 	}
 }

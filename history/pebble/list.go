@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/index"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
 	"github.com/playhead/playhead/internal/trace"
@@ -113,16 +114,16 @@ type head struct {
 	stale  bool         // written during the fill
 	user   history.User // as stored
 	newest []found      // newest first
-	last   place        // newest is complete down to here; zero for all
+	last   index.Place  // newest is complete down to here; zero for all
 }
 
 const headSize = 64 // records
 
 // fill fills the head with the records found by the first reader.
 func (h *head) fill(p *pager) {
-	h.ready, h.user, h.newest, h.last = true, p.user, p.found, place{}
+	h.ready, h.user, h.newest, h.last = true, p.user, p.found, index.Place{}
 	if p.cut {
-		h.last = h.newest[len(h.newest)-1].place
+		h.last = h.newest[len(h.newest)-1].Place
 	}
 }
 
@@ -132,16 +133,16 @@ func (h *head) write(object, record []byte) {
 		h.stale = true
 		return
 	}
-	h.newest = slices.DeleteFunc(h.newest, func(f found) bool { return bytes.Equal(f.object, object) })
+	h.newest = slices.DeleteFunc(h.newest, func(f found) bool { return bytes.Equal(f.Object, object) })
 	r := peek(record)
-	at := place{r.version, object}
-	if r.state == history.StateDeleted || comparePlaces(at, h.last) > 0 {
+	at := index.Place{Version: r.version, Object: object}
+	if r.state == history.StateDeleted || index.Compare(at, h.last) > 0 {
 		return
 	}
 	h.newest = insertFound(h.newest, found{at, record}.clone())
 	if len(h.newest) > headSize {
 		h.newest = h.newest[:headSize]
-		h.last = h.newest[headSize-1].place
+		h.last = h.newest[headSize-1].Place
 	}
 }
 
@@ -149,14 +150,14 @@ func (h *head) write(object, record []byte) {
 func (h *head) read(p *pager) bool {
 	p.steady = true
 	for _, f := range h.newest {
-		if p.add(f.object, f.record) != nil {
+		if p.add(f.Object, f.record) != nil {
 			return false
 		}
 		if len(p.found) > p.query.Limit { // one extra shows that there is more
 			return true
 		}
 	}
-	return h.last.object == nil
+	return h.last.Object == nil
 }
 
 // pager collects the newest visible records of a query, up to one more than the page.
@@ -164,7 +165,7 @@ type pager struct {
 	keyspace *keyspace
 	query    history.Query
 	oldest   horizon
-	after    place
+	after    index.Place
 	user     history.User
 	found    []found     // newest first
 	cut      bool        // more exist
@@ -173,9 +174,9 @@ type pager struct {
 }
 
 func (s *keyspace) newPager(q history.Query, oldest horizon) *pager {
-	p := &pager{keyspace: s, query: q, oldest: oldest, after: place{version: history.MaxVersion}}
+	p := &pager{keyspace: s, query: q, oldest: oldest, after: index.Place{Version: history.MaxVersion}}
 	if q.After != (history.Cursor{}) {
-		p.after = place{q.After.Version, []byte(q.After.Object.String())}
+		p.after = index.Place{Version: q.After.Version, Object: []byte(q.After.Object.String())}
 	}
 	return p
 }
@@ -184,8 +185,8 @@ func (s *keyspace) newPager(q history.Query, oldest horizon) *pager {
 // unless steady.
 func (p *pager) add(object, record []byte) error {
 	r := peek(record)
-	at := place{r.version, object}
-	if r.state == history.StateDeleted || comparePlaces(at, p.after) <= 0 {
+	at := index.Place{Version: r.version, Object: object}
+	if r.state == history.StateDeleted || index.Compare(at, p.after) <= 0 {
 		return nil
 	}
 	if t := r.version.Time(); r.version != 0 && (t < p.query.Since || p.query.Until != 0 && t > p.query.Until) {
@@ -215,7 +216,7 @@ func (p *pager) insert(f found) {
 	n := p.query.Limit + 1
 	if len(p.found) == n {
 		p.cut = true
-		if comparePlaces(f.place, p.found[n-1].place) > 0 {
+		if index.Compare(f.Place, p.found[n-1].Place) > 0 {
 			return
 		}
 		p.found = p.found[:n-1]
@@ -242,12 +243,12 @@ func (p *pager) page() (history.Page, error) {
 }
 
 func (p *pager) item(f found) (item history.Item, err error) {
-	if item.Object, err = parseObject(f.object); err != nil {
+	if item.Object, err = parseObject(f.Object); err != nil {
 		return item, err
 	}
 	r, err := wire.Record(f.record)
 	if err != nil || r == nil || r.State == 0 { // Load reports it
-		r = &history.Record{Revision: wire.Revision(f.record), Version: f.version, Partial: true}
+		r = &history.Record{Revision: wire.Revision(f.record), Version: f.Version, Partial: true}
 	}
 	if item.Record = r; r.Version != 0 {
 		item.Record = r.Visible(item.Object, &p.user)
@@ -256,15 +257,15 @@ func (p *pager) item(f found) (item history.Item, err error) {
 }
 
 type found struct {
-	place
+	index.Place
 	record []byte
 }
 
 func insertFound(newest []found, f found) []found {
-	i, _ := slices.BinarySearchFunc(newest, f, func(a, b found) int { return comparePlaces(a.place, b.place) })
+	i, _ := slices.BinarySearchFunc(newest, f, func(a, b found) int { return index.Compare(a.Place, b.Place) })
 	return slices.Insert(newest, i, f)
 }
 
 func (f found) clone() found {
-	return found{place{f.version, bytes.Clone(f.object)}, bytes.Clone(f.record)}
+	return found{index.Place{Version: f.Version, Object: bytes.Clone(f.Object)}, bytes.Clone(f.record)}
 }

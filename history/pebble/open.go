@@ -20,6 +20,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/background"
+	"github.com/playhead/playhead/history/pebble/index"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
 	"github.com/playhead/playhead/history/wire"
@@ -38,7 +39,7 @@ func Open(dir string, config Config) (*DB, error) {
 			Name: "playhead_pebble_sync_seconds", Help: "Time of one sync of the journal, before which nothing is acknowledged.",
 			Buckets: prometheus.ExponentialBuckets(.0005, 2, 14), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 		}),
-		memory: newMemory(config.hash, size), archiveMemory: newMemory(config.hash, size), orders: orders{most: size.orders},
+		memory: newMemory(config.hash, size), archiveMemory: newMemory(config.hash, size), orders: index.NewCache(size.orders),
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}), lean: make(chan leanRequest),
 		learned: make(chan struct{}), uncounted: make(map[string]bool),
 	}

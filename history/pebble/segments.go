@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/index"
 	"github.com/playhead/playhead/history/segment"
 	"github.com/playhead/playhead/history/wire"
 )
@@ -112,7 +113,7 @@ func (r *compact) read() error {
 func (r *compact) take(old []liveCell) error {
 	for _, c := range old {
 		r.leaving = append(r.leaving, c.text)
-		cleared := c.version.Time() <= r.user.ClearedAt(typeOf(c.text))
+		cleared := c.version.Time() <= r.user.ClearedAt(index.TypeOf(c.text))
 		if cleared {
 			r.user.CutTime = max(r.user.CutTime, c.cellTime)
 		}
@@ -394,13 +395,9 @@ type compacting struct {
 }
 
 // change must be called before Pebble has the key.
-func (r *compacting) change(key []byte) {
-	if r.changed == nil {
-		return
-	}
-	uid, text, _ := bytes.Cut(key[keyPrefix:], []byte{endOfUID})
+func (r *compacting) change(uid, text []byte) {
 	switch {
-	case string(uid) != r.uid:
+	case r.changed == nil || string(uid) != r.uid:
 	case len(text) == 0:
 		r.all = true
 	default:

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/index"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
 	"github.com/playhead/playhead/history/wire"
@@ -193,7 +194,7 @@ func (a *Archive) summarize(uid string, l look) error {
 func (a *Archive) aging(uid string, snapshot *pebble.Snapshot, before int64, l look) (history.Page, error) {
 	longer := *a
 	longer.counting = true
-	m := moment{prefix: appendUser(nil, a.space, uid), snapshot: snapshot, asked: new(remembered)}
+	m := moment{prefix: appendUser(nil, a.space, uid), snapshot: snapshot, asked: new(index.Row)}
 	q := history.Query{Limit: math.MaxInt}
 	if !l.all {
 		q.Until = before - 1
