@@ -150,12 +150,34 @@ const moveStep = 500 // records under one lock
 // moveToPebble writes a memtable to Pebble, in steps.
 func (d *DB) moveToPebble(t *wal.Table) error {
 	for some := range slices.Chunk(t.Marks(), moveStep) {
-		if err := d.moveMarks(some); err != nil {
+		err := d.moveSome(func(b *pebble.Batch) error {
+			var moves []move
+			for _, x := range some {
+				if x.Key != nil {
+					moves = append(moves, move{key: x.Key, to: x.Mark})
+				}
+			}
+			return remark(b, moves)
+		})
+		if err != nil {
 			return err
 		}
 	}
 	for some := range slices.Chunk(t.Items(), moveStep) {
-		if err := d.moveSome(some); err != nil {
+		err := d.moveSome(func(b *pebble.Batch) error {
+			for _, x := range some {
+				if x.Value == nil {
+					continue
+				}
+				if err := set(b, x.Key, x.Value); err != nil {
+					return err
+				}
+				d.memory.stamps.Put(x.Hash, stampOf(x.Value))
+				d.memory.presence.add(x.Key)
+			}
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -165,38 +187,13 @@ func (d *DB) moveToPebble(t *wal.Table) error {
 	return nil
 }
 
-// moveSome writes under the cache lock. Otherwise a record dropped meanwhile would come back.
-func (d *DB) moveSome(items []*wal.Item) error {
+// moveSome writes under the cache lock. Otherwise a record or mark dropped meanwhile would come back.
+func (d *DB) moveSome(collect func(b *pebble.Batch) error) error {
 	d.cache.Lock()
 	defer d.cache.Unlock()
 	b := d.pebble.NewBatch()
 	defer b.Close()
-	for _, x := range items {
-		if x.Value == nil {
-			continue
-		}
-		if err := set(b, x.Key, x.Value); err != nil {
-			return err
-		}
-		d.memory.stamps.Put(x.Hash, stampOf(x.Value))
-		d.memory.presence.add(x.Key)
-	}
-	return d.pebble.Apply(b, pebble.NoSync)
-}
-
-// moveMarks writes under the cache lock. Otherwise a mark dropped meanwhile would come back.
-func (d *DB) moveMarks(some []wal.Dirty) error {
-	d.cache.Lock()
-	defer d.cache.Unlock()
-	b := d.pebble.NewBatch()
-	defer b.Close()
-	var moves []move
-	for _, x := range some {
-		if x.Key != nil {
-			moves = append(moves, move{key: x.Key, to: x.Mark})
-		}
-	}
-	if err := remark(b, moves); err != nil {
+	if err := collect(b); err != nil {
 		return err
 	}
 	return d.pebble.Apply(b, pebble.NoSync)

@@ -287,15 +287,15 @@ func (s *keyspace) moments(keys []history.Key) (all []known, snapshot *pebble.Sn
 // userInMemory returns a user's state if memory has it. For the archive it reads and caches the state. The cache
 // caches it with the first write.
 func (s *keyspace) userInMemory(uid string) (history.User, bool) {
-	u, ok := s.memory.users.Get(uid)
-	switch {
-	case ok:
+	if !s.marked {
+		u, err := s.userOf(uid)
+		return u, err == nil
+	}
+	if u, ok := s.memory.users.Get(uid); ok {
 		return u, true
-	case !s.marked:
-		return s.learn(uid)
 	}
 	key := appendUser(nil, s.space, uid)
-	return u, s.memory.presence.lacks(s.memory.hash(key))
+	return history.User{}, s.memory.presence.lacks(s.memory.hash(key))
 }
 
 // isNew reports whether the archive certainly has nothing of a user, not even a clear mark. The cache then dropped
@@ -307,11 +307,6 @@ func (s *keyspace) isNew(uid string) bool {
 	s.db.archive.Lock()
 	defer s.db.archive.Unlock()
 	return s.db.archiveMemory.presence.lacksRow(appendUser(nil, spaceArchive, uid))
-}
-
-func (s *keyspace) learn(uid string) (history.User, bool) {
-	u, err := s.userOf(uid)
-	return u, err == nil
 }
 
 // userOf returns a user's state, from memory if cached there.

@@ -32,28 +32,23 @@ func (c *Cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.
 	if age > 0 {
 		before = history.Mark(c.db.config.Now().Add(-age).UnixMicro() + 1)
 	}
-	overdue, err := c.overdue(&asked, before, limit)
-	if err != nil {
-		return nil, err
-	}
-	return overdue, nil
-}
-
-func (c *Cache) overdue(asked *[history.Buckets]bool, before history.Mark, limit int) (overdue []history.Key, err error) {
+	var overdue []history.Key
+	var err error
 	for key := range c.dirty(before, &err) {
 		if len(overdue) >= limit {
 			break
 		}
-		k, _, err := parseDirty(key)
-		if err != nil {
-			c.db.damage.cell("dirty marks", history.Pseudonym(string(key)), err)
-			continue
-		}
-		if asked[history.BucketOf(k.UID)] {
+		k, _, bad := parseDirty(key)
+		if bad != nil {
+			c.db.damage.cell("dirty marks", history.Pseudonym(string(key)), bad)
+		} else if asked[history.BucketOf(k.UID)] {
 			overdue = append(overdue, k)
 		}
 	}
-	return overdue, err
+	if err != nil {
+		return nil, err
+	}
+	return overdue, nil
 }
 
 const markCleanStep = 100 // contents under one lock
@@ -135,20 +130,10 @@ func (c *Cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]histor
 	}
 	defer c.db.leave()
 	var all [history.Buckets]history.Backlog
-	if err := c.backlog(&all); err != nil {
-		return nil, err
-	}
-	found := make([]history.Backlog, len(buckets))
-	for i, b := range buckets {
-		found[i] = all[b]
-	}
-	return found, nil
-}
-
-func (c *Cache) backlog(all *[history.Buckets]history.Backlog) (err error) {
+	var err error
 	for key := range c.dirty(math.MaxInt64, &err) {
-		k, mark, err := parseDirty(key)
-		if err != nil {
+		k, mark, bad := parseDirty(key)
+		if bad != nil {
 			continue // the sweep reports it
 		}
 		b := &all[history.BucketOf(k.UID)]
@@ -156,7 +141,14 @@ func (c *Cache) backlog(all *[history.Buckets]history.Backlog) (err error) {
 			b.Oldest = mark
 		}
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	found := make([]history.Backlog, len(buckets))
+	for i, b := range buckets {
+		found[i] = all[b]
+	}
+	return found, nil
 }
 
 // dirty yields the dirty-mark keys below a bound, from one point in time: first those in Pebble, then the later

@@ -52,7 +52,11 @@ func Open(dir string, config Config) (*DB, error) {
 	d.registerSizes(config.Registry)
 	d.fault.Opened(d.pebble, d.journal.Sync)
 	go d.checkpoints()
-	if err := d.begin(); err != nil {
+	err := d.beginRetention()
+	if err == nil {
+		err = d.beginSummaries()
+	}
+	if err != nil {
 		return nil, openError{errors.Join(err, d.Close())}
 	}
 	go func() {
@@ -162,7 +166,13 @@ func checkForeign(files vfs.FS, dir string) error {
 // recover replays the journal into Pebble and begins a new file. It persists Pebble first, so no file follows one
 // with a torn end.
 func (d *DB) recover() error {
-	needed, err := d.neededJournal()
+	needed := uint64(0) // first file that Pebble may lack in part
+	err := get(d.pebble, []byte{spaceJournal}, func(v []byte) error {
+		if len(v) == 8 {
+			needed = binary.BigEndian.Uint64(v)
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
@@ -214,17 +224,6 @@ func (d *DB) cleanAgain(dirty []byte) error {
 		}
 		return d.pebble.Set(key, clean(v), pebble.NoSync)
 	})
-}
-
-// neededJournal returns the first journal file that Pebble may lack in part.
-func (d *DB) neededJournal() (n uint64, err error) {
-	err = get(d.pebble, []byte{spaceJournal}, func(v []byte) error {
-		if len(v) == 8 {
-			n = binary.BigEndian.Uint64(v)
-		}
-		return nil
-	})
-	return n, err
 }
 
 // openError formats an open failure in one line, with the action to take.
@@ -334,14 +333,6 @@ func (d *DB) registerSizes(reg prometheus.Registerer) {
 	gauge("memtable_bytes", "Memory of the store's tables that are not on disk yet.", func(m *pebble.Metrics) float64 { return float64(m.MemTable.Size) })
 	gauge("compaction_debt_bytes", "Bytes that the store has yet to rewrite until its files are in order.", func(m *pebble.Metrics) float64 { return float64(m.Compact.EstimatedDebt) })
 	gauge("read_amplification", "Files that a read may have to look into.", func(m *pebble.Metrics) float64 { return float64(m.ReadAmp()) })
-}
-
-// begin compares the settings in the store with the config.
-func (d *DB) begin() error {
-	if err := d.beginRetention(); err != nil {
-		return err
-	}
-	return d.beginSummaries()
 }
 
 // beginRetention compares the store's retention with the rules, or replaces it; see [Config.Change]. A store without

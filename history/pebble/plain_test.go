@@ -115,7 +115,9 @@ func (p *Plain) Write(_ context.Context, writes []history.Write) []history.Outco
 		return remark(b, moves)
 	})
 	if err != nil {
-		return unknown(outcomes, err)
+		for i := range outcomes {
+			outcomes[i] = history.Outcome{Err: err}
+		}
 	}
 	return outcomes
 }

@@ -195,7 +195,18 @@ func (r *compact) write() error {
 		r.db.notes.Add(r.uid, r.db.now())
 		return fmt.Errorf("%w: the state of the user has changed", history.ErrConflict)
 	}
-	return r.commit(plan)
+	err = r.changeLocked(nil, func(e *edit) error {
+		if plan.Changed {
+			if err := r.replace(e.batch, plan); err != nil {
+				return err
+			}
+		}
+		return e.store(r.uid, r.user, 0)
+	})
+	if err == nil {
+		r.db.compacting.all = false // set by this change
+	}
+	return err
 }
 
 // version returns a new version for the user's metadata, never used before. Readers cache metadata by version,
@@ -205,32 +216,13 @@ func (r *compact) version() uint64 {
 	return r.db.listed
 }
 
-func (r *compact) commit(plan segment.Plan) error {
-	e := &edit{keyspace: &r.keyspace, batch: r.db.pebble.NewBatch()}
-	defer func() { _ = e.batch.Close() }()
-	prefix := appendUser(nil, spaceSegments, r.uid)
-	if plan.Changed {
-		if err := r.replace(e.batch, prefix, plan); err != nil {
-			return err
-		}
-	}
-	if err := e.store(r.uid, r.user, 0); err != nil {
-		return err
-	}
-	if err := e.commit(nil); err != nil {
-		return err
-	}
-	r.db.compacting.all = false // set by this change
-	return nil
-}
-
-func (r *compact) replace(b *pebble.Batch, prefix []byte, plan segment.Plan) error {
+func (r *compact) replace(b *pebble.Batch, plan segment.Plan) error {
 	if r.user.Segments = plan.Metadata.Version; len(plan.Metadata.Chunks) == 0 {
 		r.user.Segments = 0
 	} else {
 		r.db.anySegments = true
 	}
-	written, err := writeChunks(b, prefix, plan)
+	written, err := writeChunks(b, appendUser(nil, spaceSegments, r.uid), plan)
 	r.db.segmentMetrics.Written.Add(float64(written))
 	return err
 }

@@ -64,37 +64,39 @@ func (d *DB) sweep(ctx context.Context) {
 // logs, and marks of counted records. It returns the number of deleted records.
 //
 // It scans every record, a thousand under one lock, so it delays a writer by at most a millisecond.
-func (d *DB) Sweep(ctx context.Context) (int, error) {
-	cache, archive, days := d.Cache(), d.Archive(), d.Days()
-	inCache, err := cache.sweep(ctx, cache.dropExpired())
-	if err != nil {
-		return inCache, fmt.Errorf("sweep cache: %w", err)
+func (d *DB) Sweep(ctx context.Context) (swept int, err error) {
+	cache, archive, days, counters := d.Cache(), d.Archive(), d.Days(), d.Counters()
+	if swept, err = cache.sweep(ctx, cache.dropExpired()); err != nil {
+		return swept, fmt.Errorf("sweep cache: %w", err)
 	}
-	sweepArchive := func(ctx context.Context) (int, error) {
-		return archive.sweep(ctx, archive.noteLongRows(archive.dropExpired()))
+	sweepArchive := archive.sweepSummaries
+	if d.summaryTTL == 0 {
+		sweepArchive = func(ctx context.Context) (int, error) {
+			return archive.sweep(ctx, archive.noteLongRows(archive.dropExpired()))
+		}
 	}
-	if d.summaryTTL > 0 {
-		sweepArchive = archive.sweepSummaries
-	}
-	inArchive, err := sweepArchive(ctx)
-	if err != nil {
-		return inCache + inArchive, fmt.Errorf("sweep archive: %w", err)
-	}
-	if _, err := days.sweep(ctx, dropDaysBefore(history.DayOf(d.config.Horizon().UTC())-keptDays)); err != nil {
-		return inCache + inArchive, fmt.Errorf("sweep days: %w", err)
+	n, err := sweepArchive(ctx)
+	if swept += n; err != nil {
+		return swept, fmt.Errorf("sweep archive: %w", err)
 	}
 	logs := &keyspace{db: d, space: spaceLogHead, lock: &d.cache, memory: d.memory, unsynced: &d.cacheUnsynced}
-	if _, err := logs.sweep(ctx, dropUnasked); err != nil {
-		return inCache + inArchive, fmt.Errorf("sweep logs of changes: %w", err)
-	}
-	counters := d.Counters()
-	if _, err := counters.sweep(ctx, counters.dropMarks()); err != nil {
-		return inCache + inArchive, fmt.Errorf("sweep counters: %w", err)
+	for _, x := range []struct {
+		what string
+		of   *keyspace
+		drop dropper
+	}{
+		{"days", &days.keyspace, dropDaysBefore(history.DayOf(d.config.Horizon().UTC()) - keptDays)},
+		{"logs of changes", logs, dropUnasked},
+		{"counters", &counters.keyspace, counters.dropMarks()},
+	} {
+		if _, err := x.of.sweep(ctx, x.drop); err != nil {
+			return swept, fmt.Errorf("sweep %s: %w", x.what, err)
+		}
 	}
 	if err := archive.noteSegments(); err != nil {
-		return inCache + inArchive, fmt.Errorf("sweep segments: %w", err)
+		return swept, fmt.Errorf("sweep segments: %w", err)
 	}
-	return inCache + inArchive, nil
+	return swept, nil
 }
 
 // dropper deletes an expired key and reports whether it did.
@@ -189,29 +191,28 @@ func (d *DB) Held(ctx context.Context, uid string, until int64) (map[string]int,
 		return nil, err
 	}
 	defer d.leave()
-	h := holding{db: d, uid: uid, until: until, places: make(map[string]int)}
-	for _, count := range []func() error{h.cached, h.logged, h.archived, h.inSegments, h.inSummaries, h.played} {
-		if err := count(); err != nil {
-			return nil, fmt.Errorf("count what there is of %s: %w", history.Pseudonym(uid), err)
-		}
+	h, places := holding{d, uid, until}, map[string]int{"stream of plays": 0}
+	var errs [6]error
+	places["cache: records"], places["cache: dirty marks"], errs[0] = h.count(&d.Cache().keyspace)
+	places["cache: changes"], places["cache: days"], errs[1] = h.logged()
+	places["archive: live records"], _, errs[2] = h.count(&d.Archive().keyspace)
+	places["archive: records in segments"], places["archive: chunks"], errs[3] = h.inChunks(spaceSegments)
+	places["archive: summaries"], places["archive: chunks of summaries"], errs[4] = h.inChunks(spaceSummaries)
+	errs[5] = d.Plays().ofUser(uid, until, func([]byte, []byte) error { places["stream of plays"]++; return nil })
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("count what there is of %s: %w", history.Pseudonym(uid), err)
 	}
-	return h.places, nil
+	return places, nil
 }
 
 type holding struct {
-	db     *DB
-	uid    string
-	until  int64
-	places map[string]int
+	db    *DB
+	uid   string
+	until int64
 }
 
 func (h *holding) counts(version history.Version) bool {
 	return h.until == 0 || version.Time() <= h.until
-}
-
-func (h *holding) cached() (err error) {
-	h.places["cache: records"], h.places["cache: dirty marks"], err = h.count(&h.db.Cache().keyspace)
-	return err
 }
 
 // count counts a row at one point in time. It holds no lock meanwhile.
@@ -235,35 +236,19 @@ func (h *holding) count(s *keyspace) (records, marks int, err error) {
 }
 
 // logged counts data without a time, so only for an erasure of all times.
-func (h *holding) logged() (err error) {
-	entries, days := 0, 0
-	if h.until == 0 {
-		prefix := appendUser(nil, spaceLog, h.uid)
-		for range h.db.each(prefix, after(prefix), &err) {
-			entries++
-		}
-		var seen history.SeenDays
-		if seen, err = seenDays(h.db.pebble, appendUser(nil, spaceSeen, h.uid)); seen != 0 {
-			days = 1
-		}
+func (h *holding) logged() (entries, days int, err error) {
+	if h.until != 0 {
+		return 0, 0, nil
 	}
-	h.places["cache: changes"], h.places["cache: days"] = entries, days
-	return err
-}
-
-func (h *holding) archived() (err error) {
-	h.places["archive: live records"], _, err = h.count(&h.db.Archive().keyspace)
-	return err
-}
-
-func (h *holding) inSegments() (err error) {
-	h.places["archive: records in segments"], h.places["archive: chunks"], err = h.inChunks(spaceSegments)
-	return err
-}
-
-func (h *holding) inSummaries() (err error) {
-	h.places["archive: summaries"], h.places["archive: chunks of summaries"], err = h.inChunks(spaceSummaries)
-	return err
+	prefix := appendUser(nil, spaceLog, h.uid)
+	for range h.db.each(prefix, after(prefix), &err) {
+		entries++
+	}
+	seen, daysErr := seenDays(h.db.pebble, appendUser(nil, spaceSeen, h.uid))
+	if seen != 0 {
+		days = 1
+	}
+	return entries, days, errors.Join(err, daysErr)
 }
 
 // inChunks also counts chunks that the metadata lacks, as with damaged metadata.
@@ -306,43 +291,38 @@ func (d *DB) Namespaces(ctx context.Context, uid string) (all []string, err erro
 		return nil, err
 	}
 	defer d.leave()
-	if err := d.checkpointNow(ctx); err != nil {
-		return nil, fmt.Errorf("namespaces of %s: %w", history.Pseudonym(uid), err)
-	}
+	err = d.checkpointNow(ctx)
 	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceSegments, spaceSummaries} {
+		if err != nil {
+			break
+		}
 		prefix := append(appendBucket(nil, space, history.BucketOf(uid)), history.NamespacePrefix(uid)...)
 		for namespace := range d.users(prefix, after(prefix), &err) {
 			if !slices.Contains(all, namespace) {
 				all = append(all, namespace)
 			}
 		}
-		if err != nil {
-			return nil, fmt.Errorf("namespaces of %s: %w", history.Pseudonym(uid), err)
-		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("namespaces of %s: %w", history.Pseudonym(uid), err)
 	}
 	return all, nil
 }
 
-func (h *holding) played() error {
-	messages := 0
-	err := h.db.Plays().ofUser(h.uid, h.until, func([]byte, []byte) error { messages++; return nil })
-	h.places["stream of plays"] = messages
-	return err
-}
-
 // Erase removes a user's data up to a time. It rewrites the files with data of the user.
 func (d *DB) Erase(ctx context.Context, uid string, until int64) error {
-	if err := d.Archive().erase(ctx, uid, until); err != nil {
-		return fmt.Errorf("erase %s: %w", history.Pseudonym(uid), err)
+	err := d.Archive().erase(ctx, uid, until)
+	if err == nil {
+		err = d.Days().erase(ctx, uid)
 	}
-	if err := d.Days().erase(ctx, uid); err != nil {
-		return fmt.Errorf("erase %s: %w", history.Pseudonym(uid), err)
+	if err == nil {
+		err = d.Plays().erase(ctx, uid, until)
 	}
-	if err := d.Plays().erase(ctx, uid, until); err != nil {
-		return fmt.Errorf("erase %s: %w", history.Pseudonym(uid), err)
+	if err == nil {
+		err = d.rewrite(ctx, uid)
 	}
-	if err := d.rewrite(ctx, uid); err != nil {
-		return fmt.Errorf("erase %s from the files: %w", history.Pseudonym(uid), err)
+	if err != nil {
+		return fmt.Errorf("erase %s: %w", history.Pseudonym(uid), err)
 	}
 	return nil
 }

@@ -20,8 +20,10 @@ func (c *Cache) Write(ctx context.Context, writes []history.Write) []history.Out
 	outcomes := make([]history.Outcome, len(writes))
 	ctx, span := trace.Store(ctx, "pebble", "write", len(writes))
 	err := c.apply(ctx, writes, outcomes)
-	if span.End(err); err != nil {
-		return unknown(outcomes, err)
+	if span.End(err); err != nil { // conflicts included
+		for i := range outcomes {
+			outcomes[i] = history.Outcome{Err: err}
+		}
 	}
 	return outcomes
 }
@@ -40,14 +42,6 @@ func (c *Cache) apply(ctx context.Context, writes []history.Write, outcomes []hi
 		}
 		return nil
 	})
-}
-
-// unknown replaces every outcome, including conflicts, by err.
-func unknown(outcomes []history.Outcome, err error) []history.Outcome {
-	for i := range outcomes {
-		outcomes[i] = history.Outcome{Err: err}
-	}
-	return outcomes
 }
 
 // encoded holds keys and values of writes, encoded before locking.
