@@ -327,7 +327,7 @@ func (a *api) export(ctx context.Context, in *exportInput) (func(huma.Context), 
 	if err != nil {
 		return nil, err
 	}
-	req.Limit, req.Records = pageSize, true
+	req.Records = true // pages are as large as the service gives: older ones give 20
 	first, err := a.page(ctx, req)
 	if err == nil {
 		err = wantRecords(first)

@@ -194,13 +194,13 @@ func TestOperations(t *testing.T) {
 		},
 		{
 			"GET /v1/export?type=2&since=2026-03-01T20:15:00Z&until=2026-03-01T20:15:01Z", "",
-			&historyv1.ListRequest{Uid: "u1", Limit: 100, Type: 2, SinceMs: 1772396100000, UntilMs: 1772396101000, Records: true},
+			&historyv1.ListRequest{Uid: "u1", Type: 2, SinceMs: 1772396100000, UntilMs: 1772396101000, Records: true},
 			&historyv1.ListResponse{Items: []*historyv1.Item{item, item}, Records: []*historyv1.Record{{PositionMs: 61000}, {}}},
 			lineJSON + `,"details":{"position_ms":61000}}`, // an object that moved during the export is written once
 		},
 		{
 			"GET /v1/export", "",
-			&historyv1.ListRequest{Uid: "u1", Limit: 100, Records: true},
+			&historyv1.ListRequest{Uid: "u1", Records: true},
 			&historyv1.ListResponse{},
 			``,
 		},

@@ -116,7 +116,7 @@ func (l *link) probe() (answers bool) {
 }
 
 // maxMessage limits a call's messages in both directions, in bytes. The largest answers have 1,000 records with
-// 16 KiB of metadata each, or 100 export records with up to 24 KiB more.
+// 16 KiB of metadata each, or 400 export records with up to 24 KiB more.
 const maxMessage = 20 << 20
 
 // policy makes a connection ready only while the instance reports itself healthy. Only round robin does health

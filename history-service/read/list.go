@@ -22,6 +22,9 @@ import (
 const (
 	MaxPage     = 100
 	defaultPage = 20
+	// recordsPage is the default with whole records, 40 KiB each at most: an edge takes 20 MiB. For each page the
+	// archive reads all live records of the user.
+	recordsPage = 400
 )
 
 // maxTime limits the times of a query, in Unix milliseconds. Later times do not fit into a version.
@@ -148,7 +151,10 @@ func queryOf(req *historyv1.ListRequest) (history.Query, walk, error) {
 	}
 	w, err := decodeWalk(req)
 	limit := int(req.GetLimit())
-	if limit == 0 {
+	switch {
+	case limit == 0 && req.GetRecords():
+		limit = recordsPage
+	case limit == 0:
 		limit = defaultPage
 	}
 	return history.Query{

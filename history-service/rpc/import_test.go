@@ -17,10 +17,10 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// export reads the user's whole history, newest first.
+// export reads the user's whole history, newest first, as an edge does.
 func export(t *testing.T, s *rpc.Server, uid string) (all []*historyv1.ImportedRecord) {
 	t.Helper()
-	req := &historyv1.ListRequest{Uid: uid, Limit: 100, Records: true}
+	req := &historyv1.ListRequest{Uid: uid, Records: true}
 	for {
 		resp, err := s.List(t.Context(), req)
 		if err != nil || len(resp.GetRecords()) != len(resp.GetItems()) {

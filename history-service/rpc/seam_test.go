@@ -303,6 +303,17 @@ func TestPageBehindManyDeletes(t *testing.T) {
 	}
 }
 
+// TestPagesOfAnExport: pages of whole records are large, because the archive reads all live records for each.
+func TestPagesOfAnExport(t *testing.T) {
+	h := newHouse(t)
+	ids := put(t, h, 2000, 1000)
+	a := &countedPages{Archive: h.db.Archive()}
+	s := h.idle(t, func(c *rpc.Config) { c.Archive = a })
+	if all := export(t, s, "ann"); len(all) != len(ids) || a.n.Load() > 8 {
+		t.Errorf("%d records in %d reads of the archive, want %d in at most 8", len(all), a.n.Load(), len(ids))
+	}
+}
+
 // newerInArchive reports ten objects and "old", which the cache drops below its low watermark. The archive has
 // newer content of "old", as after a restart of the cache.
 func newerInArchive(t *testing.T, h *house, s *rpc.Server) (ids []string, old history.Key) {

@@ -1427,7 +1427,7 @@ func (x *NextPart) GetEpisode() uint32 {
 type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
-	// 1 to 100; 0 means 20.
+	// 1 to 100; 0 means 20, or 400 with whole records.
 	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	// Opaque; from the previous page.
 	Cursor string `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
