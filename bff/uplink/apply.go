@@ -113,7 +113,7 @@ type kind uint8
 
 const (
 	change     kind = iota // waits for a silent instance
-	repeatable             // is made again elsewhere when the instance falls silent
+	repeatable             // is retried elsewhere when the instance falls silent
 	refusable              // the same, and is refused while heartbeats are
 )
 

@@ -115,12 +115,11 @@ func (w *watching) place(t *table) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for uid, u := range w.users {
-		owner := t.owners[history.BucketOf(uid)]
-		if u.watchStream.of(owner) {
+		old, owner := u.watchStream, w.streamOf(t.owners[history.BucketOf(uid)])
+		if old == owner {
 			continue
 		}
-		old := u.watchStream
-		u.watchStream = w.streamOf(owner)
+		u.watchStream = owner
 		for _, l := range u.listeners {
 			u.watchStream.edit(edit{uid: uid, id: l.id, begin: true, moved: old != nil})
 			old.edit(edit{uid: uid, id: l.id})
@@ -139,6 +138,7 @@ func (w *watching) streamOf(l *link) *watchStream {
 	return h
 }
 
+// tell tells a user's listeners a change, except the one that made it.
 func (w *watching) tell(c *historyv1.Change) {
 	w.mu.Lock()
 	var all []listener
@@ -147,21 +147,13 @@ func (w *watching) tell(c *historyv1.Change) {
 	}
 	w.mu.Unlock()
 	for _, l := range all {
-		if own := l.part(c); own != nil {
-			l.tell(own)
+		switch {
+		case c.GetResync(), slices.Contains(c.GetAdded(), l.id):
+			l.tell(&historyv1.Change{Resync: true})
+		case len(c.GetItems())+len(c.GetRemoved()) > 0 && c.GetOrigin() != l.id:
+			l.tell(c)
 		}
 	}
-}
-
-// part returns a listener's view of a change, nil if irrelevant.
-func (l listener) part(c *historyv1.Change) *historyv1.Change {
-	switch {
-	case c.GetResync(), slices.Contains(c.GetAdded(), l.id):
-		return &historyv1.Change{Resync: true}
-	case len(c.GetItems())+len(c.GetRemoved()) == 0, c.GetOrigin() == l.id:
-		return nil
-	}
-	return c
 }
 
 const (
@@ -173,14 +165,6 @@ const (
 )
 
 type watchCall = grpc.BidiStreamingClient[historyv1.WatchRequest, historyv1.WatchResponse]
-
-// of reports whether w is the watch stream of a link; nil is the stream of no link.
-func (w *watchStream) of(l *link) bool {
-	if w == nil {
-		return l == nil
-	}
-	return w.link == l
-}
 
 // edit queues an edit for the instance. The caller holds watching.mu.
 func (w *watchStream) edit(e edit) {
@@ -206,47 +190,28 @@ func (w *watchStream) run() {
 	delete(w.watching.watchStreams, w.link)
 }
 
-// serve opens the stream and sends edits until it breaks. It reports whether anything was received.
+// serve opens the stream and sends edits until it breaks. It reports whether anything was received. A new stream starts
+// without unsent edits and watches all its users again.
 func (w *watchStream) serve(ctx context.Context) (worked bool, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	var sending sync.WaitGroup
+	defer sending.Wait() // it must not take the next stream's edits
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	stream, err := w.link.peer.rpc.Watch(ctx)
 	if err != nil {
 		return false, err
 	}
-	w.anew()
-	heard := make(chan bool, 1)
-	go func() {
-		worked, err := w.hear(stream)
-		cancel(err)
-		heard <- worked
-	}()
-	for w.waits(ctx) {
-		req, pause := w.take()
-		if err := stream.Send(req); err != nil {
-			break // hear has the cause
-		}
-		run.Sleep(ctx, pause)
-	}
-	return <-heard, context.Cause(ctx)
-}
-
-// A new stream starts without unsent edits and watches all its users again.
-func (w *watchStream) anew() {
 	w.watching.mu.Lock()
-	defer w.watching.mu.Unlock()
 	w.edits = nil
 	for uid, u := range w.watching.users {
-		if u.watchStream != w {
-			continue
-		}
 		for _, l := range u.listeners {
-			w.edit(edit{uid: uid, id: l.id, begin: true})
+			if u.watchStream == w {
+				w.edit(edit{uid: uid, id: l.id, begin: true})
+			}
 		}
 	}
-}
-
-func (w *watchStream) hear(stream watchCall) (worked bool, err error) {
+	w.watching.mu.Unlock()
+	sending.Go(func() { w.send(ctx, stream) })
 	for {
 		resp, err := stream.Recv()
 		if err != nil {
@@ -259,13 +224,18 @@ func (w *watchStream) hear(stream watchCall) (worked bool, err error) {
 	}
 }
 
-// waits waits for edits and returns false when the stream is over.
-func (w *watchStream) waits(ctx context.Context) bool {
-	select {
-	case <-w.wake:
-		return true
-	case <-ctx.Done():
-		return false
+// send sends edits until the stream breaks; its receiver has the cause.
+func (w *watchStream) send(ctx context.Context, stream watchCall) {
+	for {
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			return
+		}
+		req, pause := w.take()
+		if stream.Send(req) != nil || !run.Sleep(ctx, pause) {
+			return
+		}
 	}
 }
 
