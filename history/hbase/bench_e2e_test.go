@@ -209,8 +209,18 @@ type longUser struct {
 
 func longUserOf(b *testing.B, client gohbase.Client, table string, n int) longUser {
 	b.Helper()
+	u, compactAll := liveUserOf(b, client, table, n, true)
+	compactAll()
+	compactUser(b, client, table, u.uid)
+	return u
+}
+
+// liveUserOf returns a user with n live records, put as they came or late, as by an import. compactAll compacts all that
+// are old.
+func liveUserOf(b *testing.B, client gohbase.Client, table string, n int, late bool) (u longUser, compactAll func()) { //nolint:revive // what a user is made of
+	b.Helper()
 	clock := &testClock{at: time.Now()}
-	u := longUser{uid: "u" + rand.Text(), another: func() *hbase.Archive {
+	u = longUser{uid: "u" + rand.Text(), another: func() *hbase.Archive {
 		return hbase.NewCompacting(client, hbase.Config{Table: table, CompactAbove: 2000, Now: clock.now, Deadline: time.Minute})
 	}}
 	u.Archive = u.another()
@@ -220,18 +230,22 @@ func longUserOf(b *testing.B, client gohbase.Client, table string, n int) longUs
 		r.Session = fmt.Sprintf("%016x", i*7919)
 		u.cells = append(u.cells, history.Cell{Key: history.Key{UID: u.uid, Object: history.Object{ID: fmt.Sprint(i), Type: 1}}, Record: r})
 	}
-	if errs := u.Put(b.Context(), u.cells); errs != nil {
+	by := u.Archive
+	if !late {
+		by = hbase.Over(client, hbase.Config{Table: table, Now: func() time.Time { return time.Unix(1, 0) }, Deadline: time.Minute}) // nothing is old for it
+	}
+	if errs := by.Put(b.Context(), u.cells); errs != nil {
 		b.Fatal(errs)
 	}
-	clock.pass(3 * time.Hour)
-	for again := time.Millisecond; again == time.Millisecond; {
-		var err error
-		if again, err = u.Compact(b.Context(), u.uid); err != nil {
-			b.Fatal(err)
+	return u, func() {
+		clock.pass(3 * time.Hour)
+		for again := time.Millisecond; again == time.Millisecond; {
+			var err error
+			if again, err = u.Compact(b.Context(), u.uid); err != nil {
+				b.Fatal(err)
+			}
 		}
 	}
-	compactUser(b, client, table, u.uid)
-	return u
 }
 
 // query asks for the 20 records before a given one.

@@ -113,6 +113,7 @@ type contents struct {
 	index     []byte // Chunk index of that version, see [segment.ParseIndex]; nil from older processes.
 	cut       int64  // Latest cell time of cleared records in segments.
 	late      bool   // an object may have several columns
+	foreign   int64  // Earliest cell time of a foreign column; 0 without any.
 	objects   []content
 	damaged   []history.Damage // the user's own cells
 }
@@ -141,7 +142,7 @@ func (c *contents) addContent(one content) {
 	}
 }
 
-// add parses cells. It ignores foreign columns.
+// add parses cells. Of foreign columns it only remembers the time.
 func (c *contents) add(cells []*hrpc.Cell) {
 	c.objects = slices.Grow(c.objects, len(cells))
 	for _, cell := range cells {
@@ -161,6 +162,8 @@ func (c *contents) add(cells []*hrpc.Cell) {
 			c.cleared[typ] = at - future
 		} else if o, err := history.ParseObject(column); err == nil {
 			c.addContent(c.content(o, cell.Value, at))
+		} else if c.foreign == 0 || at < c.foreign {
+			c.foreign = at
 		}
 	}
 }

@@ -390,7 +390,40 @@ func (r *compact) rememberCut(ctx context.Context) error {
 
 // drop does step 7: it deletes the moved columns, up to the time before which no put reaches them.
 func (r *compact) drop(ctx context.Context) error {
-	return r.deleteLive(ctx, r.cleanBefore()-1, func(n int) { r.Archive.segments.metrics.Compacted.Add(float64(n)) })
+	done := func(n int) { r.Archive.segments.metrics.Compacted.Add(float64(n)) }
+	if err := r.deleteRecent(ctx, done); err != nil {
+		return err
+	}
+	return r.deleteLive(ctx, r.cleanBefore()-1, done)
+}
+
+// deleteRecent deletes the moved columns of recent records with one marker, up to the earliest cell that stays. Until
+// the next major compaction each reader of the row passes all markers.
+func (r *compact) deleteRecent(ctx context.Context, done func(columns int)) error {
+	leaves, until := make(map[history.Object]bool, len(r.leaving)), r.cleanBefore()-1
+	for _, o := range r.leaving {
+		leaves[o.object] = leaves[o.object] || o.late == ""
+	}
+	if r.live.foreign > 0 {
+		until = min(until, r.live.foreign-1)
+	}
+	for _, o := range r.live.objects {
+		if o.late == "" && !leaves[o.object] {
+			until = min(until, o.at-1)
+		}
+	}
+	left := slices.DeleteFunc(slices.Clone(r.leaving), func(o content) bool { return o.late == "" && o.at <= until })
+	if len(left) == len(r.leaving) {
+		return nil
+	}
+	err := r.within(ctx, func(ctx context.Context) error {
+		return r.all(ctx, []hrpc.Call{r.del(ctx, r.uid, map[string]map[string][]byte{family: nil}, uint64(until))}) //nolint:gosec // a time
+	})
+	if err == nil {
+		done(len(r.leaving) - len(left))
+		r.leaving = left
+	}
+	return err
 }
 
 // remove does step 8 immediately if records were deleted or cleared. The writer of an unlisted chunk has read older

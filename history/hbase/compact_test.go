@@ -400,6 +400,22 @@ func TestDelayedPut(t *testing.T) {
 	}
 }
 
+// TestDelayedPutOfAnother is trap (a) for an object without a cell: the marker of a compaction covers all columns.
+func TestDelayedPutOfAnother(t *testing.T) {
+	r := newCompactTest(t)
+	r.plays(10)
+	r.store(r.play(r.key(10), nil, 0, 1))
+	barelyRecent := r.play(r.key(11), nil, time.Hour-time.Second, 50)
+	slow := r.process(func(a *hbase.Archive) error {
+		return errors.Join(a.Put(t.Context(), []history.Cell{barelyRecent})...)
+	})
+	r.clock.pass(compactMargin - time.Second)
+	r.compact()
+	r.wantForms(1, 10)
+	r.must(slow.finish())
+	r.wantIn(barelyRecent)
+}
+
 // TestTwoCompactors is trap (b): a compactor stops before each of its calls while another compacts.
 func TestTwoCompactors(t *testing.T) { twoCompactors(newCompactTest(t)) }
 
@@ -1029,6 +1045,41 @@ func TestCellTimeAhead(t *testing.T) {
 	second := ahead(20)
 	r.store(second)
 	r.wantIn(second)
+}
+
+// TestFewMarkers: one marker deletes all that moves, unless an earlier cell stays. That one survives, for each column has
+// a marker then.
+func TestFewMarkers(t *testing.T) {
+	const moved = 9 // of 10: the newest half of the bound stays
+	tests := map[string]struct {
+		column         string
+		value          []byte
+		markers, lives int
+	}{
+		"no earlier cell":      {"", nil, 1, 1},
+		"a foreign column":     {"#later", nil, moved, 1},
+		"an unreadable record": {"x_1", []byte("?"), moved, 2},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newCompactTest(t)
+			s, row := r.client.(*hbasefake.Store), history.RowKey(r.uid)
+			cells, in := r.plays(10), hbasefake.Column{Family: "info", Qualifier: test.column}
+			if test.column != "" {
+				s.Tables["history"][row].Cells[in] = map[uint64][]byte{uint64(cells[0].Record.CellTime): test.value} //nolint:gosec // a time
+			}
+			r.compact()
+			if got := s.Markers("history", row); got != test.markers {
+				t.Errorf("%d delete markers, want %d", got, test.markers)
+			}
+			r.wantForms(test.lives, moved)
+			get, err := hrpc.NewGetStr(t.Context(), "history", row, hrpc.Families(map[string][]string{"info": {test.column}}))
+			r.must(err)
+			if got, err := s.Get(get); test.column != "" && (err != nil || len(got.Cells) != 1) {
+				t.Errorf("cells of column %s: %v, %v, want one", test.column, got, err)
+			}
+		})
+	}
 }
 
 // TestClockThatIsOff refuses compactions and puts while the clock is wrong.

@@ -67,6 +67,14 @@ func (s *Store) row(table, row string) *Row {
 	return r
 }
 
+// Markers returns the number of delete markers in a row.
+func (s *Store) Markers(table, row string) int {
+	s.Lock()
+	defer s.Unlock()
+	r := s.row(table, row)
+	return len(r.columns) + len(r.families)
+}
+
 // Compact is a major compaction: it drops delete markers and the cells they cover.
 func (s *Store) Compact() {
 	s.Lock()
