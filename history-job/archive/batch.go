@@ -48,9 +48,24 @@ func (b *batch) contents() []history.Content {
 
 // byBucket returns each key once, grouped by bucket, because the cache marks keys of one bucket clean together.
 func byBucket(keys []history.Key) []history.Key {
-	keys = slices.SortedFunc(slices.Values(keys), func(a, b history.Key) int {
-		return cmp.Or(cmp.Compare(history.BucketOf(a.UID), history.BucketOf(b.UID)), cmp.Compare(a.UID, b.UID),
-			cmp.Compare(a.Object.ID, b.Object.ID), cmp.Compare(a.Object.Type, b.Object.Type))
+	type placed struct {
+		history.Key
+		bucket history.Bucket
+	}
+	all := make([]placed, len(keys))
+	for i, k := range keys {
+		all[i] = placed{k, history.BucketOf(k.UID)}
+	}
+	slices.SortFunc(all, func(a, b placed) int {
+		if a.bucket != b.bucket { // mostly; decided without the texts
+			return cmp.Compare(a.bucket, b.bucket)
+		}
+		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Object.ID, b.Object.ID), cmp.Compare(a.Object.Type, b.Object.Type))
 	})
-	return slices.Compact(keys)
+	all = slices.Compact(all)
+	once := make([]history.Key, len(all))
+	for i := range all {
+		once[i] = all[i].Key
+	}
+	return once
 }
