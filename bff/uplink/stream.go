@@ -2,6 +2,8 @@ package uplink
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -155,10 +157,7 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 		s.link.peer.client.metrics.exchanges.Observe(now.Sub(b.sent).Seconds())
 	}
 	calls, starts := b.answered(resp)
-	s.free(b, true)
-	if b.left == 0 {
-		s.remove(resp.GetSequence(), b)
-	}
+	s.settle(resp.GetSequence(), b, true)
 	s.mu.Unlock()
 	for i, p := range calls {
 		p.done <- own(p, resp.GetResult(), starts[i])
@@ -166,23 +165,20 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 	return nil
 }
 
-// free makes room for the next batch at the first answer. Later partial answers need no room, since the service
-// bounds their time. The caller holds s.mu.
-func (s *stream) free(b *batch, answered bool) {
-	if b.heard {
-		return
+// settle makes room for the next batch at the first answer. Later partial answers need no room, since the service
+// bounds their time. It forgets a batch that is answered or given up. The caller holds s.mu.
+func (s *stream) settle(sequence uint64, b *batch, answered bool) {
+	if !b.heard {
+		b.heard = true
+		s.places--
+		s.limit.flying -= b.events
+		s.link.breaker.Leave(b.sent, answered)
+		run.Wake(s.freed)
 	}
-	b.heard = true
-	s.places--
-	s.limit.flying -= b.events
-	s.link.breaker.Leave(b.sent, answered)
-	run.Wake(s.freed)
-}
-
-// remove forgets a batch. The caller holds s.mu.
-func (s *stream) remove(sequence uint64, b *batch) {
-	b.giveUp.Stop()
-	delete(s.flying, sequence)
+	if b.left == 0 || !answered {
+		b.giveUp.Stop()
+		delete(s.flying, sequence)
+	}
 }
 
 // giveUp answers the unanswered calls of a batch with an error.
@@ -193,8 +189,7 @@ func (s *stream) giveUp(sequence uint64, err error) {
 		s.mu.Unlock()
 		return
 	}
-	s.free(b, false)
-	s.remove(sequence, b)
+	s.settle(sequence, b, false)
 	s.mu.Unlock()
 	fail(b.rest(), err)
 }
@@ -210,19 +205,16 @@ func (s *stream) end() {
 	time.AfterFunc(giveUpAfter*s.link.cfg.Patience, s.cancel)
 }
 
-// abort answers all calls in flight with the stream's error.
+// abort gives up all batches with the stream's error.
 func (s *stream) abort(err error) {
 	s.cancel()
 	s.mu.Lock()
 	s.broken = moved(err)
-	var calls []*pending
-	for sequence, b := range s.flying {
-		calls = append(calls, b.rest()...)
-		s.free(b, false)
-		s.remove(sequence, b)
-	}
+	left := slices.Collect(maps.Keys(s.flying))
 	s.mu.Unlock()
-	fail(calls, s.broken)
+	for _, sequence := range left {
+		s.giveUp(sequence, s.broken)
+	}
 	run.Wake(s.freed)
 	s.link.fail()
 }
