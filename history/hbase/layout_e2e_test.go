@@ -5,7 +5,10 @@ package hbase_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"fmt"
+	"maps"
+	mathrand "math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -121,5 +124,68 @@ func flush(b *testing.B, table string) {
 	b.Helper()
 	for _, r := range regionsOf(b, table) {
 		regionAdmin(b, r.RegionInfo, r.addr, adminCall{name: "FlushRegion"})
+	}
+}
+
+// BenchmarkChunkTables compares forms of a table of chunks: 200 values of 60 KiB that do not compress, in files. It
+// reports the time of a read in random order, HBase's CPU time of a read, and bytes on disk. Use -benchtime 5x.
+func BenchmarkChunkTables(b *testing.B) {
+	const chunks, size = 200, 60 << 10
+	forms := map[string]map[string]string{
+		"as-rows": {"DATA_BLOCK_ENCODING": "FAST_DIFF"},
+		"plain":   {"DATA_BLOCK_ENCODING": "NONE"},
+		"snappy":  {"DATA_BLOCK_ENCODING": "NONE", "COMPRESSION": "SNAPPY"},
+		"256K":    {"DATA_BLOCK_ENCODING": "NONE", "BLOCKSIZE": "262144"},
+		"1K":      {"DATA_BLOCK_ENCODING": "NONE", "BLOCKSIZE": "1024"},
+	}
+	admin, client := gohbase.NewAdminClient(zooKeeper(b)), gohbase.NewClient(zooKeeper(b), gohbase.FlushInterval(0))
+	b.Cleanup(client.Close)
+	row := func(i int) string { return fmt.Sprintf("00user\x001795651699092.RBJWZ63NR2POH.%d", i) }
+	tables := make(map[string]string)
+	for form, attributes := range forms {
+		tables[form] = tableOf(b)
+		attributes["VERSIONS"], attributes["BLOOMFILTER"] = "1", "ROW"
+		if err := admin.CreateTable(hrpc.NewCreateTable(b.Context(), []byte(tables[form]), map[string]map[string]string{"segment": attributes})); err != nil {
+			b.Fatal(err)
+		}
+		for i := range chunks {
+			value := make([]byte, size)
+			_, _ = rand.Read(value)
+			put, err := hrpc.NewPutStr(b.Context(), tables[form], row(i), map[string]map[string][]byte{"segment": {"v": value}}, hrpc.SkipBatch())
+			if err == nil {
+				_, err = client.Put(put)
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+		compact(b, tables[form])
+	}
+	times, spends := make(map[string][]float64), make(map[string][]float64)
+	names := slices.Sorted(maps.Keys(forms))
+	for b.Loop() {
+		for _, form := range names {
+			var s spent
+			began := time.Now()
+			s.measure(b, func() {
+				for _, i := range mathrand.Perm(5 * chunks) {
+					get, err := hrpc.NewGetStr(b.Context(), tables[form], row(i%chunks), hrpc.SkipBatch())
+					if err != nil {
+						b.Fatal(err)
+					}
+					if r, err := client.Get(get); err != nil || len(r.Cells) != 1 {
+						b.Fatal(r, err)
+					}
+				}
+			})
+			times[form] = append(times[form], time.Since(began).Seconds()*1e6/(5*chunks))
+			spends[form] = append(spends[form], s.engine.Seconds()*1e6/(5*chunks))
+		}
+		slices.Reverse(names)
+	}
+	for _, form := range names {
+		b.ReportMetric(median(times[form]), form+"-us")
+		b.ReportMetric(median(spends[form]), form+"-cpu-us")
+		b.ReportMetric(float64(onDisk(b, tables[form]))/(chunks*size), form+"-disk")
 	}
 }

@@ -245,3 +245,33 @@ func TestOpenAddsTheFamily(t *testing.T) {
 		t.Error("what was there before is gone for who opens the table now")
 	}
 }
+
+// TestTuningOfSegments: tables of rows and of chunks are tuned apart. Whoever opens one that is tuned otherwise learns how to alter
+// it.
+func TestTuningOfSegments(t *testing.T) {
+	var log bytes.Buffer
+	c := hbase.Config{
+		Table: compactingTableOf(t), ZooKeeper: zooKeeper(t), Regions: 1, CompactAbove: 2000, Compression: "gz",
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	}
+	open(t, c)
+	segments := c.Table + "_segments"
+	for table, want := range map[string][]string{c.Table: {"info", "GZ", "FAST_DIFF"}, segments: {"segment", "NONE", "NONE"}} {
+		got, err := hbase.DescribeTable(t.Context(), c, table, want[0])
+		if err != nil || got["COMPRESSION"] != want[1] || got["DATA_BLOCK_ENCODING"] != want[2] || got["BLOOMFILTER"] != "ROW" {
+			t.Errorf("%s: got %v, %v, want %v", table, got, err, want)
+		}
+	}
+	if log.Len() > 0 {
+		t.Errorf("logged about tables as they should be: %s", &log)
+	}
+	before := hbase.Config{Table: segments, ZooKeeper: c.ZooKeeper}
+	old := map[string]string{"TTL": "7776000", "VERSIONS": "1", "BLOOMFILTER": "ROW", "COMPRESSION": "GZ", "DATA_BLOCK_ENCODING": "FAST_DIFF"}
+	if err := hbase.AlterFamily(t.Context(), before, "segment", old); err != nil {
+		t.Fatal(err)
+	}
+	open(t, c)
+	if want := "alter '" + segments + "', {NAME => 'segment', COMPRESSION => 'NONE', DATA_BLOCK_ENCODING => 'NONE'}"; !strings.Contains(log.String(), want) {
+		t.Errorf("logged %q, want %q in it", log.String(), want)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,6 +74,7 @@ type shape struct {
 	families []string
 	lives    []int  // accepted TTLs in seconds; new tables get the last
 	forever  string // a family without a TTL
+	chunks   bool   // each row has one compressed chunk or list
 }
 
 func (s shape) newLife(family string) int {
@@ -118,7 +120,7 @@ func (a *Archive) prepare(ctx context.Context, c Config) error {
 	if err := a.answer(c, rows, a.addFamily(ctx, c, rows, lateFamily)); err != nil {
 		return err
 	}
-	if err := a.prepareTable(ctx, c, shape{name: string(a.segments.table), families: []string{segmentFamily}, lives: []int{int(keep / 1000)}}); err != nil {
+	if err := a.prepareTable(ctx, c, shape{name: string(a.segments.table), families: []string{segmentFamily}, lives: []int{int(keep / 1000)}, chunks: true}); err != nil {
 		return err
 	}
 	return a.answer(c, rows, a.within(ctx, a.BeginCompacting))
@@ -129,7 +131,7 @@ func (a *Archive) prepareSummaries(ctx context.Context, c Config) error {
 	if c.Summary == 0 {
 		return nil
 	}
-	t := shape{name: string(a.summaries.table), families: []string{segmentFamily}, lives: []int{int(c.Summary.Seconds()) + summaryMargin}}
+	t := shape{name: string(a.summaries.table), families: []string{segmentFamily}, lives: []int{int(c.Summary.Seconds()) + summaryMargin}, chunks: true}
 	if err := a.prepareTable(ctx, c, t); err != nil {
 		return err
 	}
@@ -212,8 +214,8 @@ func (a *Archive) disabled(table string) bool {
 	return err == nil && len(result.Cells) == 1 && bytes.Equal(result.Cells[0].Value, []byte{1 << 3, 1})
 }
 
-// checkTable refuses a table with a wrong TTL. Without a master, which reads and writes do not need, the check is
-// skipped.
+// checkTable refuses a table with a wrong TTL, and warns of one that is tuned otherwise. Without a master, which reads
+// and writes do not need, the check is skipped.
 func (a *Archive) checkTable(ctx context.Context, c Config, t shape) error {
 	families, err := describeTable(ctx, c, t.name)
 	switch {
@@ -231,6 +233,9 @@ func (a *Archive) checkTable(ctx context.Context, c Config, t shape) error {
 		seconds := ttlOf(f)
 		if lives := t.livesOf(name); (ok || i == 0) && !slices.Contains(lives, seconds) {
 			return fmt.Errorf("table %s keeps cells of %s for %d seconds, not %d: %s", t.name, name, seconds, lives[0], a.remedy(c, t, name))
+		}
+		if alter := t.retune(f); ok && alter != "" {
+			c.Logger.Warn("table is tuned otherwise", "table", t.name, "alter", fmt.Sprintf("alter '%s', {NAME => '%s'%s}", t.name, name, alter))
 		}
 		if name == family && seconds != history.DefaultRetention/1000 {
 			a.segments.readers.Store(true)
@@ -260,7 +265,7 @@ func (a *Archive) create(ctx context.Context, c Config, t shape) error {
 	defer cancel()
 	families := make(map[string]map[string]string, len(t.families))
 	for _, name := range t.families {
-		families[name] = attributesOf(c, t.newLife(name))
+		families[name] = t.attributes(c, name)
 	}
 	err := withAdmin(c, func(admin gohbase.AdminClient) (hrpc.Call, error) {
 		call := hrpc.NewCreateTable(ctx, []byte(t.name), families, hrpc.SplitKeys(splitKeys(c.Regions)))
@@ -272,11 +277,30 @@ func (a *Archive) create(ctx context.Context, c Config, t shape) error {
 	return a.await(ctx, t.name, t.families[0], func(err error) bool { return errors.Is(err, gohbase.TableNotFound) })
 }
 
-func attributesOf(c Config, ttl int) map[string]string {
-	return map[string]string{
-		"VERSIONS": "1", "TTL": strconv.Itoa(ttl), "BLOOMFILTER": "ROW", "COMPRESSION": strings.ToUpper(c.Compression),
-		"DATA_BLOCK_ENCODING": "FAST_DIFF",
+// tuning returns the attributes that are the same in all tables of a form. DESIGN.md has the reasons.
+func (s shape) tuning() map[string]string {
+	if s.chunks {
+		return map[string]string{"VERSIONS": "1", "BLOOMFILTER": "ROW", "COMPRESSION": "NONE", "DATA_BLOCK_ENCODING": "NONE"}
 	}
+	return map[string]string{"VERSIONS": "1", "BLOOMFILTER": "ROW", "DATA_BLOCK_ENCODING": "FAST_DIFF"}
+}
+
+// attributes returns those of a new family.
+func (s shape) attributes(c Config, family string) map[string]string {
+	all := map[string]string{"TTL": strconv.Itoa(s.newLife(family)), "COMPRESSION": strings.ToUpper(c.Compression)}
+	maps.Copy(all, s.tuning())
+	return all
+}
+
+// retune returns what to add to an alter of a family, "" for none.
+func (s shape) retune(family map[string]string) (alter string) {
+	tuning := s.tuning()
+	for _, name := range slices.Sorted(maps.Keys(tuning)) {
+		if is, known := family[name]; known && is != tuning[name] {
+			alter += fmt.Sprintf(", %s => '%s'", name, tuning[name])
+		}
+	}
+	return alter
 }
 
 // await polls until a family is readable.
@@ -305,7 +329,7 @@ func (a *Archive) addFamily(ctx context.Context, c Config, t shape, family strin
 	defer cancel()
 	err = withAdmin(c, func(admin gohbase.AdminClient) (hrpc.Call, error) {
 		list, err := hrpc.NewListTableNames(ctx)
-		call := addColumn{list, t.name, family, attributesOf(c, t.newLife(family))}
+		call := addColumn{list, t.name, family, t.attributes(c, family)}
 		if err == nil {
 			_, err = admin.(gohbase.RPCClient).SendRPC(call)
 		}
