@@ -343,13 +343,10 @@ func (a *Archive) item(uid, text string, value []byte, oldest horizon) (history.
 	return history.Item{Object: o, Record: r}, nil
 }
 
-func (a *Archive) newOrder(uid string, m moment) (*index.Order, error) {
-	it, err := m.snapshot.NewIter(rangeOf(m.prefix))
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	o, oldest := new(index.Order), a.oldest(uid)
-	for key, v := range steps(it, &err) {
+func (a *Archive) newOrder(uid string, m moment) (o *index.Order, err error) {
+	o = new(index.Order)
+	oldest := a.oldest(uid)
+	for key, v := range each(m.snapshot, m.prefix, after(m.prefix), &err) {
 		switch text := key[len(m.prefix):]; {
 		case len(text) == 0:
 			var u history.User

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"iter"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -44,14 +45,16 @@ func (c *Cache) changes(uid string, after uint64, limit int) (found history.Chan
 	}
 	found = history.Changes{Log: l.name, Dropped: l.dropped, Last: l.last}
 	prefix := appendUser(nil, spaceLog, uid)
-	err = c.logEntries(prefix, after+1, func(e logEntry) (bool, error) {
+	for place, object := range c.logEntries(prefix, after+1, &err) {
 		if len(found.Entries) >= limit {
-			return false, nil
+			break
 		}
-		o, err := parseObject(e.object)
-		found.Entries = append(found.Entries, history.LogEntry{Object: o, Place: e.place})
-		return true, err
-	})
+		o, bad := parseObject(object)
+		if bad != nil {
+			return found, nil, bad
+		}
+		found.Entries = append(found.Entries, history.LogEntry{Object: o, Place: place})
+	}
 	return found, c.unsynced.of(prefix), err
 }
 
@@ -145,11 +148,10 @@ func (s *keyspace) log(uid string) (*changeLog, error) {
 		return nil
 	})
 	if err == nil && l != nil {
-		err = s.logEntries(appendUser(nil, spaceLog, uid), 0, func(e logEntry) (bool, error) {
-			l.last = e.place
+		for place := range s.logEntries(appendUser(nil, spaceLog, uid), 0, &err) {
+			l.last = place
 			l.entries++
-			return true, nil
-		})
+		}
 	}
 	if err == nil {
 		s.memory.logs.Put(uid, l)
@@ -157,16 +159,15 @@ func (s *keyspace) log(uid string) (*changeLog, error) {
 	return l, err
 }
 
-// logEntries reads a log from a place on. The bytes are valid until the next step.
-func (s *keyspace) logEntries(prefix []byte, from uint64, use func(logEntry) (more bool, err error)) (err error) {
-	lower := binary.BigEndian.AppendUint64(bytes.Clone(prefix), from)
-	for key, object := range s.db.each(lower, after(prefix), &err) {
-		more, failed := use(logEntry{binary.BigEndian.Uint64(key[len(prefix):]), object})
-		if failed != nil || !more {
-			return failed
+// logEntries yields the places and objects of a log from a place on.
+func (s *keyspace) logEntries(prefix []byte, from uint64, failed *error) iter.Seq2[uint64, []byte] {
+	return func(yield func(place uint64, object []byte) bool) {
+		for key, object := range s.db.each(binary.BigEndian.AppendUint64(bytes.Clone(prefix), from), after(prefix), failed) {
+			if !yield(binary.BigEndian.Uint64(key[len(prefix):]), object) {
+				return
+			}
 		}
 	}
-	return err
 }
 
 // addChange adds an entry to the user's log, if any.
@@ -221,12 +222,10 @@ func (e *edit) trimLog(uid string) error {
 	}
 	prefix := appendUser(nil, spaceLog, uid)
 	newest, all := make(map[string]uint64), make([]logEntry, 0, l.entries)
-	err = e.logEntries(prefix, 0, func(x logEntry) (bool, error) {
-		x.object = bytes.Clone(x.object)
-		newest[string(x.object)] = x.place
-		all = append(all, x)
-		return true, nil
-	})
+	for place, object := range e.logEntries(prefix, 0, &err) {
+		newest[string(object)] = place
+		all = append(all, logEntry{place, bytes.Clone(object)})
+	}
 	if err != nil {
 		return err
 	}

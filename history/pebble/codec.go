@@ -219,6 +219,19 @@ func delRow(b *pebble.Batch, prefix []byte) error {
 	return nil
 }
 
+// each yields the keys in [lower, upper) with their values, in order and from one point in time. They are valid
+// until the next step. On a read error the sequence ends and sets *failed.
+func each(r pebble.Reader, lower, upper []byte, failed *error) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		if err != nil {
+			*failed = unavailable(err)
+			return
+		}
+		steps(it, failed)(yield)
+	}
+}
+
 // uidOf returns the user of a key.
 func uidOf(key []byte) string { return string(key[keyPrefix : objectAt(key)-1]) }
 

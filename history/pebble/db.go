@@ -366,17 +366,9 @@ func (d *DB) nextMark(b *pebble.Batch) (history.Mark, error) {
 	return c.last, nil
 }
 
-// each yields the keys in [lower, upper) with their values, in order and from one point in time. They are valid
-// until the next step. On a read error the sequence ends and sets *failed.
+// each yields the keys in [lower, upper) of Pebble.
 func (d *DB) each(lower, upper []byte, failed *error) iter.Seq2[[]byte, []byte] {
-	return func(yield func(key, value []byte) bool) {
-		it, err := d.pebble.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-		if err != nil {
-			*failed = unavailable(err)
-			return
-		}
-		steps(it, failed)(yield)
-	}
+	return each(d.pebble, lower, upper, failed)
 }
 
 // users yields the users with keys in [lower, upper), with the value of each one's first key.

@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble/index"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
 	"github.com/playhead/playhead/internal/bloom"
@@ -254,7 +255,7 @@ type memory struct {
 	tables *wal.Memory
 	stamps *lru.Map[uint64, stamp]
 	users  *lru.Map[string, history.User] // as stored
-	heads  *lru.Map[string, *head]
+	heads  *lru.Map[string, *index.Head]
 	// Upper bounds of some users' record counts, so a trim need not count.
 	lengths *lru.Map[string, *int]
 	logs    *lru.Map[string, *changeLog] // nil if the user has no log now
@@ -268,7 +269,7 @@ func newMemory(hash func(key []byte) uint64, size sizes) *memory {
 		hash: hash, presence: presence{hash: hash}, tables: wal.NewMemory(),
 		stamps:  lru.New[uint64, stamp](size.stamps, nil),
 		users:   lru.New[string, history.User](size.users, nil),
-		heads:   lru.New[string, *head](size.heads, nil),
+		heads:   lru.New[string, *index.Head](size.heads, nil),
 		lengths: lru.New[string, *int](size.users, nil),
 		logs:    lru.New[string, *changeLog](size.users, nil),
 		logged:  make(map[uint64]struct{}),
@@ -304,7 +305,7 @@ func stampOf(value []byte) stamp {
 // put adds a new record of a user. On a hash collision it adds the record to the batch, for Pebble.
 func (m *memory) put(b *pebble.Batch, x wal.Item) error {
 	if h, ok := m.heads.Get(x.User); ok {
-		h.write(objectOf(x), x.Value[markSize:])
+		h.Write(objectOf(x), x.Value[markSize:])
 	}
 	added, ok := m.tables.Put(x)
 	if added || !ok {

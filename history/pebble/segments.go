@@ -136,11 +136,7 @@ type liveCell struct {
 // live reads the user's state and returns the readable records of the live segment.
 func (r *compact) live() (cells []liveCell, err error) {
 	prefix := appendUser(nil, r.space, r.uid)
-	it, err := r.snapshot.NewIter(rangeOf(prefix))
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	for key, v := range steps(it, &err) {
+	for key, v := range each(r.snapshot, prefix, after(prefix), &err) {
 		text := string(key[len(prefix):])
 		if text == "" {
 			if r.user, err = r.state(v, r.oldest); err != nil {
@@ -259,11 +255,7 @@ func (r *compact) drop(ctx context.Context) (dropped int, err error) {
 // unlisted returns the chunks missing from the metadata.
 func (r *compact) unlisted(m *segment.Metadata, prefix []byte) (names []string, err error) {
 	listed := m.Names()
-	it, err := r.snapshot.NewIter(rangeOf(prefix))
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	for key := range steps(it, &err) {
+	for key := range each(r.snapshot, prefix, after(prefix), &err) {
 		if name := string(bytes.TrimPrefix(key, prefix)); name != "" && !listed[name] {
 			names = append(names, name)
 		}

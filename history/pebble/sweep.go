@@ -251,34 +251,22 @@ func (h *holding) logged() (entries, days int, err error) {
 	return entries, days, errors.Join(err, daysErr)
 }
 
-// inChunks also counts chunks that the metadata lacks, as with damaged metadata.
+// inChunks also counts chunks that the metadata lacks, as with damaged metadata. The metadata come first.
 func (h *holding) inChunks(space byte) (records, chunks int, err error) {
 	prefix := appendUser(nil, space, h.uid)
-	snapshot := h.db.pebble.NewSnapshot()
-	defer func() { _ = snapshot.Close() }() // read only
-	m := new(segment.Metadata)
-	err = get(snapshot, prefix, func(v []byte) error {
-		if v != nil {
-			if read, err := segment.ParseMetadata(v); err == nil {
-				m = read
-			}
-		}
-		return nil
-	})
-	it, iterErr := snapshot.NewIter(rangeOf(prefix))
-	if err = errors.Join(err, iterErr); err != nil {
-		return 0, 0, unavailable(err)
-	}
-	listed := make(map[string]*segment.Info, len(m.Chunks))
-	for i := range m.Chunks {
-		listed[m.Chunks[i].Name] = &m.Chunks[i]
-	}
-	for key := range steps(it, &err) {
+	listed := make(map[string]segment.Info)
+	for key, v := range h.db.each(prefix, after(prefix), &err) {
 		name := string(key[len(prefix):])
-		if i := listed[name]; i != nil && h.counts(i.Oldest) {
-			records, chunks = records+i.Count, chunks+1
-		} else if i == nil && name != "" {
+		if name == "" {
+			if m, bad := segment.ParseMetadata(bytes.Clone(v)); bad == nil {
+				for _, i := range m.Chunks {
+					listed[i.Name] = i
+				}
+			}
+		} else if i, ok := listed[name]; !ok {
 			chunks++
+		} else if h.counts(i.Oldest) {
+			records, chunks = records+i.Count, chunks+1
 		}
 	}
 	return records, chunks, err
