@@ -134,13 +134,12 @@ func (a *Archive) PutUser(ctx context.Context, uid string, put history.User) err
 		u.MergeCleared(put.Cleared)
 		u.Pause = u.Pause.Newer(put.Pause)
 		u.CutTime = max(u.CutTime, put.CutTime)
-		var chunks []segment.Info
+		segments, err := a.db.segmentsOf(a.db.pebble, uid, u.Segments)
+		if err != nil {
+			return err
+		}
+		chunks := segments.Chunks
 		if u.Segments > 0 {
-			segments, err := a.db.segmentsOf(a.db.pebble, uid, u.Segments)
-			if err != nil {
-				return err
-			}
-			chunks = segments.Chunks
 			a.noteRemoval(uid)
 		}
 		// A record put from an outdated base may hide a newer one in segments that is not cleared.
@@ -251,12 +250,11 @@ func (a *Archive) pageOf(uid string, m moment, q history.Query) (page history.Pa
 }
 
 // fill reads the records of a page, with those in segments.
-func (a *Archive) fill(l *liveRow, from *pebble.Snapshot, texts iter.Seq[string], q history.Query) (err error) {
-	page, segments := l.page, &segment.Reader{Metadata: new(segment.Metadata)}
-	if page.User.Segments > 0 {
-		if segments, err = a.db.segmentsOf(from, l.uid, page.User.Segments); err != nil {
-			return err
-		}
+func (a *Archive) fill(l *liveRow, from *pebble.Snapshot, texts iter.Seq[string], q history.Query) error {
+	page := l.page
+	segments, err := a.db.segmentsOf(from, l.uid, page.User.Segments)
+	if err != nil {
+		return err
 	}
 	it, err := from.NewIter(rangeOf(l.prefix))
 	if err != nil {

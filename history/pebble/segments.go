@@ -169,12 +169,9 @@ func (r *compact) decode(text string, to *[]history.Item) error {
 
 // write makes the new segments visible. The records are then in both forms.
 func (r *compact) write() error {
-	segments := &segment.Reader{Metadata: new(segment.Metadata)}
-	if r.user.Segments > 0 {
-		var err error
-		if segments, err = r.db.segmentsOf(r.snapshot, r.uid, r.user.Segments); err != nil {
-			return err
-		}
+	segments, err := r.db.segmentsOf(r.snapshot, r.uid, r.user.Segments)
+	if err != nil {
+		return err
 	}
 	run := rand.Text()[:13]
 	plan, err := segments.Compact(segment.Compact{
@@ -389,8 +386,11 @@ func (r *compacting) change(uid, text []byte) {
 	}
 }
 
-// segmentsOf returns a reader of a version of a user's segments in a snapshot.
+// segmentsOf returns a reader of a version of a user's segments in a snapshot, an empty one for version 0.
 func (d *DB) segmentsOf(from pebble.Reader, uid string, version uint64) (*segment.Reader, error) {
+	if version == 0 {
+		return &segment.Reader{Metadata: new(segment.Metadata)}, nil
+	}
 	prefix := appendUser(nil, spaceSegments, uid)
 	r := &segment.Reader{Chunk: func(i *segment.Info) (*segment.Chunk, error) {
 		return cached(d, uid+"\x00"+i.Name, func() (*segment.Chunk, int, error) { return readChunk(from, prefix, i) })
@@ -493,11 +493,8 @@ func (a *Archive) laterThanSegments(k history.Key, cellTime int64) (bool, error)
 		return true, nil
 	}
 	u, ok := a.userInMemory(k.UID)
-	if !ok {
-		return false, nil
-	}
-	if u.Segments == 0 {
-		return true, nil
+	if !ok || u.Segments == 0 {
+		return ok, nil
 	}
 	segments, err := a.db.segmentsOf(a.db.pebble, k.UID, u.Segments)
 	if err != nil {

@@ -30,11 +30,11 @@ func (c *Cache) Write(ctx context.Context, writes []history.Write) []history.Out
 
 func (c *Cache) apply(ctx context.Context, writes []history.Write, outcomes []history.Outcome) error {
 	c.db.fault.Reported()
-	encoded := c.encode(writes)
+	items := c.encode(writes)
 	return c.update(ctx, durable, func(e *edit) error {
 		s := swapper{edit: e, oldest: c.horizons()}
 		for i := range writes {
-			outcomes[i] = s.swap(&writes[i], encoded.at(i, writes[i].Key.UID))
+			outcomes[i] = s.swap(&writes[i], items[i])
 		}
 		if len(s.puts) == 0 {
 			s.batch.Reset() // a user is warm with the first record
@@ -44,43 +44,26 @@ func (c *Cache) apply(ctx context.Context, writes []history.Write, outcomes []hi
 	})
 }
 
-// encoded holds keys and values of writes, encoded before locking.
-type encoded struct {
-	bytes   []byte
-	entries []entry
-}
-
-// entry has the end positions of a key and its value in bytes.
-type entry struct {
-	key, value int
-	hash       uint64
-}
-
-// encode leaves space for the mark before each record. It clears the clean bit: new content is dirty.
-func (c *Cache) encode(writes []history.Write) *encoded {
-	e := &encoded{bytes: make([]byte, 0, recordSize*len(writes)), entries: make([]entry, len(writes))}
+// encode returns the writes as memtable items, before locking. Each value begins with space for its mark and has no clean
+// bit: new content is dirty.
+func (c *Cache) encode(writes []history.Write) []wal.Item {
+	b, ends := make([]byte, 0, recordSize*len(writes)), make([]int, 0, 2*len(writes)) // of keys and values
 	for i := range writes {
-		start := len(e.bytes)
-		e.bytes = appendKey(e.bytes, c.space, writes[i].Key)
-		e.entries[i].key = len(e.bytes)
-		e.entries[i].hash = c.memory.hash(e.bytes[start:])
-		e.bytes = append(e.bytes, make([]byte, markSize)...)
-		record := len(e.bytes)
-		e.bytes = wire.AppendRecord(e.bytes, writes[i].Record)
-		e.bytes[record+wire.RevisionEnd-1] &= 0xff >> 1
-		e.entries[i].value = len(e.bytes)
+		b = appendKey(b, c.space, writes[i].Key)
+		ends = append(ends, len(b))
+		b = append(b, make([]byte, markSize)...)
+		record := len(b)
+		b = wire.AppendRecord(b, writes[i].Record)
+		b[record+wire.RevisionEnd-1] &= 0xff >> 1
+		ends = append(ends, len(b))
 	}
-	return e
-}
-
-// at returns a write as a memtable item.
-func (e *encoded) at(i int, uid string) wal.Item {
-	start := 0
-	if i > 0 {
-		start = e.entries[i-1].value
+	items, start := make([]wal.Item, len(writes)), 0
+	for i := range items {
+		key := b[start:ends[2*i]]
+		items[i] = wal.Item{User: writes[i].Key.UID, Hash: c.memory.hash(key), Key: key, Value: b[ends[2*i]:ends[2*i+1]]}
+		start = ends[2*i+1]
 	}
-	x := e.entries[i]
-	return wal.Item{User: uid, Hash: x.hash, Key: e.bytes[start:x.key], Value: e.bytes[x.key:x.value]}
+	return items
 }
 
 // swapper collects the writes with matching bases.
