@@ -7,19 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/background"
+	"github.com/playhead/playhead/history/pebble/datadir"
 	"github.com/playhead/playhead/history/pebble/index"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/segment"
@@ -88,38 +87,21 @@ func (d *DB) openOrFail(dir string) error {
 }
 
 // open opens Pebble, replays the journal and begins a new one.
-func (d *DB) open(dir string) error {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return err
-	}
-	if err := wal.MakeDir(d.fs, dir); errors.Is(err, fs.ErrNotExist) {
-		return errors.New(err.Error() + ": choose another data directory") // nothing was lost
-	} else if err != nil {
-		return err
-	}
-	if err := checkForeign(d.fs, dir); err != nil {
-		return err
-	}
-	// The lock depends on the path, so resolve symlinks.
-	if target, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = target
-	}
-	d.dir = dir
-	if d.lock, err = lockDirectory(d.fs, dir); err != nil {
+func (d *DB) open(dir string) (err error) {
+	if d.dir, d.lock, err = datadir.Claim(d.fs, dir); err != nil {
 		return err
 	}
 	if err := d.dropSnapshot(); err != nil {
 		return err
 	}
-	d.journal, err = wal.Open(wal.Config{FS: d.fs, Dir: dir, Log: d.config.Logger, Failed: d.fault, Latency: d.syncs})
+	d.journal, err = wal.Open(wal.Config{FS: d.fs, Dir: d.dir, Log: d.config.Logger, Failed: d.fault, Latency: d.syncs})
 	if err != nil {
 		return err
 	}
 	options := d.options()
 	options.Lock = d.lock
 	options.ErrorIfNotExists = d.journal.Begun()
-	if d.pebble, err = pebble.Open(dir, options); err != nil {
+	if d.pebble, err = pebble.Open(d.dir, options); err != nil {
 		return d.openedBy(err)
 	}
 	if err := d.recover(); err != nil {
@@ -140,27 +122,6 @@ func (d *DB) openedBy(err error) error {
 	})
 	slices.Sort(names)
 	return fmt.Errorf("%w (opened by %s)", err, strings.Join(names, " and "))
-}
-
-// checkForeign rejects a directory with other files. A store has a lock file, created first, or a Pebble marker.
-func checkForeign(files vfs.FS, dir string) error {
-	names, err := files.List(dir)
-	if err != nil {
-		return err
-	}
-	foreign := ""
-	for _, name := range names {
-		switch {
-		case name == "LOCK", strings.HasPrefix(name, "marker."):
-			return nil
-		case name != "lost+found" && !strings.HasPrefix(name, "."):
-			foreign = name
-		}
-	}
-	if foreign != "" {
-		return fmt.Errorf("data directory %s holds something else, such as %s: choose an empty one, or another name", dir, foreign)
-	}
-	return nil
 }
 
 // recover replays the journal into Pebble and begins a new file. It persists Pebble first, so no file follows one
@@ -241,20 +202,6 @@ func (e openError) Error() string {
 }
 
 func (e openError) Unwrap() error { return e.cause }
-
-// lockDirectory tells a directory in use from an unwritable one. If another process holds the lock, locking fails
-// rather than opening the file.
-func lockDirectory(files vfs.FS, dir string) (*pebble.Lock, error) {
-	lock, err := pebble.LockDirectory(dir, files)
-	if err == nil {
-		return lock, nil
-	}
-	if _, ok := errors.AsType[*fs.PathError](err); ok {
-		return nil, err
-	}
-	return nil, fmt.Errorf("data directory %s is %w: stop it, or choose another directory (%w)",
-		dir, history.ErrLocked, err)
-}
 
 func (d *DB) options() *pebble.Options {
 	o := &pebble.Options{
