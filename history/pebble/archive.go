@@ -17,6 +17,14 @@ import (
 	"github.com/playhead/playhead/internal/trace"
 )
 
+// Archive implements [history.Archive] on a [DB].
+type Archive struct{ keyspace }
+
+// Archive returns the archive of the store.
+func (d *DB) Archive() *Archive {
+	return &Archive{keyspace{db: d, space: spaceArchive, lock: &d.archive, memory: d.archiveMemory, unsynced: &d.archiveUnsynced}}
+}
+
 // Get implements [history.Archive].
 func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	ctx, span := trace.Store(ctx, "pebble", "get", len(keys))

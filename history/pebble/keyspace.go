@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"iter"
 	"sync"
@@ -15,7 +14,6 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble/wal"
 	"github.com/playhead/playhead/history/wire"
-	"github.com/playhead/playhead/internal/trace"
 )
 
 // keyspace is the common part of cache and archive: users with a state and records. All its keys start with one
@@ -31,52 +29,6 @@ type keyspace struct {
 	lock     *sync.Mutex   // Makes compare-and-set atomic.
 	memory   *memory
 	unsynced *unsynced
-}
-
-// Cache implements [history.Cache] on a [DB]. Its writes are acknowledged.
-type Cache struct{ keyspace }
-
-// Cache returns the cache of the store.
-func (d *DB) Cache() *Cache {
-	return &Cache{keyspace{
-		db: d, space: spaceCache, marked: true, ttl: d.config.TTL,
-		lock: &d.cache, memory: d.memory, unsynced: &d.cacheUnsynced,
-	}}
-}
-
-// Archive implements [history.Archive] on a [DB].
-type Archive struct{ keyspace }
-
-// Archive returns the archive of the store.
-func (d *DB) Archive() *Archive {
-	return &Archive{keyspace{db: d, space: spaceArchive, lock: &d.archive, memory: d.archiveMemory, unsynced: &d.archiveUnsynced}}
-}
-
-// Load implements [history.Cache]. An expired record counts as absent. A damaged one counts as empty and partial:
-// the next write replaces it, and the archive's record is merged again.
-func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
-	ctx, span := trace.Store(ctx, "pebble", "load", len(keys))
-	entries, err := c.load(ctx, keys)
-	if span.End(err); err != nil {
-		entries = make([]history.Entry, len(keys))
-		for i := range entries {
-			entries[i].Err = err
-		}
-		return entries
-	}
-	for i := range entries {
-		if damage, ok := errors.AsType[*history.DamageError](entries[i].Err); ok {
-			c.db.damage.cell(history.Pseudonym(keys[i].UID), keys[i].Object.String(), damage)
-			entries[i].Record, entries[i].Err = c.empty(damage.Bytes), nil
-		}
-	}
-	return entries
-}
-
-// empty returns a damaged record's revision alone, so that a write can replace it.
-func (s *keyspace) empty(value []byte) *history.Record {
-	_, b := s.split(value)
-	return &history.Record{Revision: wire.Revision(b), Partial: true}
 }
 
 func damaged(k history.Key, value []byte, err error) *history.DamageError {
