@@ -118,7 +118,7 @@ func (p *putter) set(k history.Key, value []byte) error {
 // newer returns the replacement of a stored cell, nil to keep it. The later cell time wins. Different contents
 // with one cell time are merged. An unreadable cell is always replaced.
 func newer(current, put []byte) []byte {
-	if peek(put).cellTime > peek(current).cellTime {
+	if wire.Peek(put).CellTime > wire.Peek(current).CellTime {
 		return put
 	}
 	a, err := wire.Record(current)
@@ -398,16 +398,16 @@ func (a *Archive) changes(uid string, m moment, o *index.Order) (*index.Order, e
 
 // addTo adds a cell to an order, by its first bytes.
 func (a *Archive) addTo(o *index.Order, uid string, text, value []byte) {
-	head := peek(value)
-	if head.version == 0 { // report as damaged
+	head := wire.Peek(value)
+	if head.Version == 0 { // report as damaged
 		if _, damage := a.item(uid, string(text), value, horizon{}); damage != nil {
 			o.Damaged = append(o.Damaged, *damage)
 		}
 		return
 	}
-	if len(o.User.Cleared) > 0 && head.version.Time() <= o.User.ClearedAt(index.TypeOf(text)) {
-		o.User.CutTime = max(o.User.CutTime, head.cellTime)
+	if len(o.User.Cleared) > 0 && head.Version.Time() <= o.User.ClearedAt(index.TypeOf(text)) {
+		o.User.CutTime = max(o.User.CutTime, head.CellTime)
 		return
 	}
-	o.Add(head.version, text)
+	o.Add(head.Version, text)
 }

@@ -264,7 +264,7 @@ func (e *edit) renumber(uid string, marks *history.User) (err error) {
 		if len(v) < markSize+wire.RevisionEnd {
 			continue // unreadable: no write has it as its base
 		}
-		if cut := marks.ClearedAt(o.Type); cut > 0 && peek(v[markSize:]).version.Time() <= cut {
+		if cut := marks.ClearedAt(o.Type); cut > 0 && wire.Peek(v[markSize:]).Version.Time() <= cut {
 			continue // dropped by the same change
 		}
 		value := bytes.Clone(v)
@@ -329,7 +329,7 @@ func (e *edit) addMissing(k history.Key, r *history.Record) (older bool, err err
 	err = e.get(key, func(v []byte) error {
 		if v != nil {
 			_, has := e.split(v)
-			older = peek(has).version < r.Version
+			older = wire.Peek(has).Version < r.Version
 			return nil
 		}
 		return set(e.batch, key, wire.AppendRecord(make([]byte, markSize), &clean))

@@ -144,20 +144,6 @@ func parseObject(text []byte) (history.Object, error) {
 	return o, nil
 }
 
-// summary is the part of an encoded record that the store needs. Reading it costs a fraction of decoding.
-type summary struct {
-	version  history.Version
-	state    history.State
-	cellTime int64 // see [history.Record.CellTime]
-}
-
-// peek reads the summary of an encoded record. For invalid bytes the result is arbitrary; decoding reports the
-// error.
-func peek(record []byte) summary {
-	h := wire.Peek(record)
-	return summary{version: h.Version, state: h.State, cellTime: h.CellTime}
-}
-
 // get calls use with the value of a key, nil if absent. The value is valid until use returns.
 func get(r pebble.Reader, key []byte, use func(value []byte) error) error {
 	v, closer, err := r.Get(key)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/pebble"
-	"github.com/playhead/playhead/history/wire"
 )
 
 const legal = `[A-Za-z0-9._~@-]`
@@ -61,27 +60,6 @@ func TestKeyOrder(t *testing.T) {
 		early, late := history.Mark(rapid.Int64Range(0, 1<<60).Draw(t, "mark")), history.Mark(1<<61)
 		if bytes.Compare(pebble.AppendDirty(nil, pebble.AppendKey(nil, 'c', a), early), pebble.AppendDirty(nil, pebble.AppendKey(nil, 'c', b), late)) >= 0 {
 			t.Errorf("mark %d of %s does not stand before mark %d of %s", early, a, late, b)
-		}
-	})
-}
-
-// FuzzPeek: peek and wire agree on every record that has its fields in wire's order.
-func FuzzPeek(f *testing.F) {
-	for _, at := range []int64{1, 1 << 20, 1_760_000_000_000} {
-		f.Add(wire.AppendRecord(nil, beat(at)))
-		f.Add(wire.AppendRecord(nil, beat(at).Successor(nil)))
-	}
-	f.Add([]byte("no record"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := wire.Record(b)
-		if err != nil || r == nil || r.Revision == 0 {
-			pebble.Peek(b) // must not panic
-			return
-		}
-		b = wire.AppendRecord(nil, r)
-		version, state, cell := pebble.Peek(b)
-		if version != r.Version || state != r.State || cell != max(r.CellTime, r.Version.Time()) {
-			t.Errorf("record %+v: got version %d, state %v, cell time %d", r, version, state, cell)
 		}
 	})
 }

@@ -181,11 +181,11 @@ func (e *edit) dropAt(uid string, key []byte) error {
 func (e *edit) dropCleared(uid string, u *history.User, hides func(history.Object) bool) (err error) {
 	for o, v := range e.records(uid, &err) {
 		_, record := e.split(v)
-		r := peek(record)
-		if r.version.Time() > u.ClearedAt(o.Type) {
+		r := wire.Peek(record)
+		if r.Version.Time() > u.ClearedAt(o.Type) {
 			continue
 		}
-		u.CutTime = max(u.CutTime, r.cellTime)
+		u.CutTime = max(u.CutTime, r.CellTime)
 		if hides(o) {
 			continue
 		}

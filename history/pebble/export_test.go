@@ -156,12 +156,6 @@ var (
 	ParseDirty  = parseDirty
 )
 
-// Peek returns the version, the state and the cell time of an encoded record.
-func Peek(record []byte) (history.Version, history.State, int64) {
-	s := peek(record)
-	return s.version, s.state, s.cellTime
-}
-
 // Damage replaces the cell of a key in the archive with raw bytes, under another object text if one is given.
 func (a *Archive) Damage(k history.Key, object string, value []byte) {
 	key := appendKey(nil, a.space, k)

@@ -109,7 +109,7 @@ func (s *keyspace) expired(record []byte, oldest horizon) bool {
 	if wire.Revision(record)&history.CleanBit == 0 {
 		before = oldest.dirty
 	}
-	version := peek(record).version
+	version := wire.Peek(record).Version
 	return version != 0 && version.Time() < before
 }
 

@@ -240,9 +240,9 @@ func (c *Cache) beyond(uid string) (below []dropping, err error) {
 	var live, deleted []dropping
 	for o, v := range c.records(uid, &err) {
 		_, record := c.split(v)
-		r := peek(record)
-		d := dropping{o, r.version, wire.Revision(record)&history.CleanBit != 0}
-		if r.state == history.StateDeleted {
+		r := wire.Peek(record)
+		d := dropping{o, r.Version, wire.Revision(record)&history.CleanBit != 0}
+		if r.State == history.StateDeleted {
 			deleted = append(deleted, d)
 		} else {
 			live = append(live, d)

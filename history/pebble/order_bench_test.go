@@ -139,7 +139,7 @@ func (k keyOrder) put(b *testing.B, cells []history.Cell) {
 	for _, c := range cells {
 		key := pebble.AppendKey(nil, 'a', c.Key)
 		if was, closer, err := k.db.Get(key); err == nil {
-			version, _, _ := pebble.Peek(was)
+			version := wire.Peek(was).Version
 			if k.times {
 				check(b, batch.Delete(timeKey(version, key), nil))
 			}

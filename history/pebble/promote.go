@@ -176,14 +176,14 @@ func (c *promoter) count(k history.Key, record []byte) (done bool, err error) {
 
 // isLater reports whether a record is certainly later than the archive's, including any in segments.
 func (c *promoter) isLater(k history.Key, record []byte) (later bool, err error) {
-	if later, err = c.archive.laterThanSegments(k, peek(record).cellTime); err != nil || !later {
+	if later, err = c.archive.laterThanSegments(k, wire.Peek(record).CellTime); err != nil || !later {
 		return false, err
 	}
 	if c.archive.memory.presence.lacks(c.archive.memory.hash(c.other)) {
 		return true, nil
 	}
 	err = get(c.db.pebble, c.other, func(current []byte) error {
-		later = current == nil || peek(record).cellTime > peek(current).cellTime
+		later = current == nil || wire.Peek(record).CellTime > wire.Peek(current).CellTime
 		return nil
 	})
 	return later, err

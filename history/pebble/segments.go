@@ -90,12 +90,12 @@ func (r *compact) read() error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(live, func(a, b liveCell) int { return cmp.Compare(b.version, a.version) })
+	slices.SortFunc(live, func(a, b liveCell) int { return cmp.Compare(b.Version, a.Version) })
 	keep := r.db.config.CompactAbove / 2
 	var old []liveCell
 	before := r.db.now() - r.db.config.CompactAfter.Milliseconds()
 	for i, c := range live {
-		if long := len(live) > r.db.config.CompactAbove; long && i >= keep && c.version.Time() < before && c.cellTime < before {
+		if long := len(live) > r.db.config.CompactAbove; long && i >= keep && c.Version.Time() < before && c.CellTime < before {
 			old = append(old, c)
 		} else if c.removed > 0 && r.user.Segments > 0 {
 			if err := r.decode(c.text, &r.staying); err != nil {
@@ -113,9 +113,9 @@ func (r *compact) read() error {
 func (r *compact) take(old []liveCell) error {
 	for _, c := range old {
 		r.leaving = append(r.leaving, c.text)
-		cleared := c.version.Time() <= r.user.ClearedAt(index.TypeOf(c.text))
+		cleared := c.Version.Time() <= r.user.ClearedAt(index.TypeOf(c.text))
 		if cleared {
-			r.user.CutTime = max(r.user.CutTime, c.cellTime)
+			r.user.CutTime = max(r.user.CutTime, c.CellTime)
 		}
 		if !cleared || r.user.Segments > 0 {
 			if err := r.decode(c.text, &r.items); err != nil {
@@ -128,7 +128,7 @@ func (r *compact) take(old []liveCell) error {
 }
 
 type liveCell struct {
-	summary
+	wire.Head
 	text    string
 	removed int64
 }
@@ -143,7 +143,7 @@ func (r *compact) live() (cells []liveCell, err error) {
 				return nil, err
 			}
 			r.cutTime = r.user.CutTime
-		} else if head := peek(v); head.version != 0 && head.version.Time() >= r.oldest.clean {
+		} else if head := wire.Peek(v); head.Version != 0 && head.Version.Time() >= r.oldest.clean {
 			cells = append(cells, liveCell{head, text, wire.RemovedAt(v)})
 		}
 	}
@@ -336,11 +336,11 @@ func (a *Archive) notePut(uid string, value []byte) {
 	if !summaries && !segments {
 		return
 	}
-	head := peek(value)
-	if summaries && head.version.Time() < a.db.config.Rules.SummaryBefore(a.db.now()) {
+	head := wire.Peek(value)
+	if summaries && head.Version.Time() < a.db.config.Rules.SummaryBefore(a.db.now()) {
 		a.db.old.Add(uid, a.db.now()+removeAfter.Milliseconds())
 	}
-	if head.state != history.StateDeleted && wire.RemovedAt(value) < a.db.now()-deletedLately.Milliseconds() {
+	if head.State != history.StateDeleted && wire.RemovedAt(value) < a.db.now()-deletedLately.Milliseconds() {
 		return
 	}
 	a.noteSummaries(uid)

@@ -232,7 +232,7 @@ type summing struct {
 func (s *summing) dropCounted(drop dropper) dropper {
 	last, before := "", s.archive.db.config.Rules.SummaryBefore(s.began)
 	return func(e *edit, key, value []byte) (bool, error) {
-		version := peek(value).version
+		version := wire.Peek(value).Version
 		if key[len(key)-1] == endOfUID || version == 0 || version.Time() >= before {
 			return drop(e, key, value)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/segment"
+	"github.com/playhead/playhead/history/wire"
 )
 
 // Run sweeps, summarizes and compacts until ctx is done, then returns nil. It returns an error if the store can no
@@ -225,7 +226,7 @@ func (h *holding) count(s *keyspace) (records, marks int, err error) {
 	}
 	for text, v := range row.all(&err) {
 		mark, b := s.split(v)
-		if len(text) == 0 || !h.counts(peek(b).version) {
+		if len(text) == 0 || !h.counts(wire.Peek(b).Version) {
 			continue
 		}
 		if records++; mark != 0 {

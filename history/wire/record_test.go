@@ -157,6 +157,28 @@ func described() *history.Record {
 	return r
 }
 
+// FuzzPeek compares the head of a record with the decoded record.
+func FuzzPeek(f *testing.F) {
+	for _, at := range []int64{1, 1 << 20, 1_760_000_000_000} {
+		e := history.Event{Kind: history.KindProgress, At: at, Position: 1}
+		f.Add(wire.AppendRecord(nil, e.Record()))
+		f.Add(wire.AppendRecord(nil, e.Record().Successor(nil)))
+	}
+	f.Add([]byte("no record"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := wire.Record(b)
+		if err != nil || r == nil || r.Revision == 0 {
+			wire.Peek(b) // must not panic
+			return
+		}
+		b = wire.AppendRecord(nil, r)
+		want := wire.Head{Version: r.Version, State: r.State, CellTime: max(r.CellTime, r.Version.Time())}
+		if got := wire.Peek(b); got != want {
+			t.Errorf("record %+v: got %+v, want %+v", r, got, want)
+		}
+	})
+}
+
 func BenchmarkAppendRecord(b *testing.B) {
 	r := described()
 	var buf []byte
