@@ -244,17 +244,28 @@ func (d topicDoor) Consume(ctx context.Context, handle func(context.Context, cou
 	return nil
 }
 
-// byObject counts one object after the other, because the order of concurrent exchanges would be the scheduler's.
+// byObject counts one object after the other, because the order of concurrent exchanges would be the scheduler's. All
+// statements of an object fail together, as in the store.
 type byObject struct{ count.Counters }
 
-func (c byObject) Count(ctx context.Context, statements []count.Statement) (results []count.Result) {
-	for len(statements) > 0 {
-		n := 1
-		for n < len(statements) && statements[n].Object == statements[0].Object {
-			n++
+func (c byObject) Count(ctx context.Context, statements []count.Statement) []count.Result {
+	results := make([]count.Result, len(statements))
+	done := make(map[history.Object]bool)
+	for _, first := range statements {
+		if done[first.Object] {
+			continue
 		}
-		results = append(results, c.Counters.Count(ctx, statements[:n])...)
-		statements = statements[n:]
+		done[first.Object] = true
+		var some []count.Statement
+		var indexes []int
+		for i, s := range statements {
+			if s.Object == first.Object {
+				some, indexes = append(some, s), append(indexes, i)
+			}
+		}
+		for i, r := range c.Counters.Count(ctx, some) {
+			results[indexes[i]] = r
+		}
 	}
 	return results
 }

@@ -48,6 +48,7 @@ func (a *Archiver) fold(ctx context.Context, epoch string, b *batch, partial bat
 	writes := make([]history.Write, len(partial.keys))
 	for i, k := range partial.keys {
 		e := &partial.entries[i]
+		e.User.MergeCleared(old[i].User.Cleared) // a cold user in the cache may have none
 		w := history.WriteOn(e.Record, k, mergeArchived(e, &old[i], k.Object), &e.User)
 		// Without a base (unreadable revision) this is a first write: partial unless the user is complete.
 		w.Record.Partial = w.Base == 0 && !e.User.Complete()

@@ -339,6 +339,7 @@ var mutants = []mutant{
 	{name: "count-first", rule: "records are marked clean without their statements", edits: []edit{{jobRound, "\tif err := a.publishCounts(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n", ""}}},
 	{name: "count-unsent", in: "./history-job", test: "TestCountsUnsent", rule: "records whose statements are unanswered are marked clean", edits: []edit{{jobPut, "\treturn a.without(ctx, b, keys, nil)\n", "\treturn nil\n"}}},
 	{name: "count-cleared", rule: "what a clear mark covers counts", edits: []edit{{jobPut, "\t\tif r := present(k, &e); r != nil {\n\t\t\tif s, ok", "\t\tif r := e.Record; r != nil {\n\t\t\tif s, ok"}}},
+	{name: "count-cold", rule: "what an archived clear mark covers counts, if the cache lost the mark", edits: []edit{{jobFold, "\t\te.User.MergeCleared(old[i].User.Cleared) // a cold user in the cache may have none\n", ""}}},
 	{name: "count-commit", rule: "statements are committed that the counters have not answered for", edits: []edit{{jobCounts, "if left = unsent; len(left) == 0 {", "if left = unsent; true {"}}},
 	{name: "count-mark", rule: "totals change without the mark", edits: []edit{{hbCount, "\t\tcolumns[markFamily] = marks\n", "\t\t_ = marks\n"}}},
 	{name: "count-embedded", in: "./history/pebble", test: "TestPromoteCounts", rule: "the embedded store archives without counting", edits: []edit{{pbPromote, "if !c.db.config.Counting.Types.Has(k.Object.Type) {", "if c.db != nil {"}}},
