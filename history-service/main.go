@@ -211,11 +211,12 @@ func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 		return nil, nil, err
 	}
 	var counters count.Counters
+	var counts count.Publisher
 	if p.counted.Any() {
-		counters = count.Following(s.HBase.Counters(), p.statements.Through)
+		counters, counts = count.Following(s.HBase.Counters(), p.statements.Through), p.statements
 	}
 	server, err = rpc.New(rpc.Config{
-		Now: s.Trusted.Now, ClockErr: s.Clock.Err, Horizon: s.Trusted.Horizon, Epoch: s.Redis.Epoch, Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Summaries: s.HBase, Counters: counters, Counted: p.counted, Aggregate: held, Queue: publisher, Feed: s.Redis,
+		Now: s.Trusted.Now, ClockErr: s.Clock.Err, Horizon: s.Trusted.Horizon, Epoch: s.Redis.Epoch, Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Summaries: s.HBase, Counters: counters, Counts: counts, Counted: p.counted, Aggregate: held, Queue: publisher, Feed: s.Redis,
 		Erasers: f.erasers(s), Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Webhook: hook,
 		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: p.rules, Tracer: p.tracer, Logger: p.log, Registry: p.registry,
 	})

@@ -278,10 +278,14 @@ func (w *World) startService(i int) {
 		panic(err)
 	}
 	s.held = agg
-	s.rpc, err = rpc.New(rpc.Config{
+	c := rpc.Config{
 		Cache: serviceDoor{cacheDoor{s.process}}, Archive: w.archiveOf(s.process), Aggregate: agg, Queue: publisher{s.process},
 		Epoch: s.epoch, Deadline: requestLimit, Keep: w.cfg.Keep, Warmers: 2, Now: s.clock.now, Rules: w.rules,
-	})
+	}
+	if w.counting != nil {
+		c.Counts, c.Counted = countsDoor{s.process}, everyType
+	}
+	s.rpc, err = rpc.New(c)
 	if err != nil {
 		panic(err)
 	}

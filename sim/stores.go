@@ -65,7 +65,10 @@ func (d cacheDoor) Write(ctx context.Context, writes []history.Write) []history.
 	x := &exchange{
 		proc: d.process, what: "apply", keys: keys,
 		run: func(i int) {
-			outcomes[i] = d.w.cache.apply(writes[i])
+			was := d.w.cache.load(writes[i].Key)
+			if outcomes[i] = d.w.cache.apply(writes[i]); outcomes[i].Status == history.Applied && d.w.counting != nil {
+				d.w.counting.deleted(&was, &writes[i])
+			}
 			if d.w.traced() {
 				d.w.tracef("        . %s %s", d.w.write(writes[i]), d.w.outcome(outcomes[i]))
 			}

@@ -94,7 +94,7 @@ func (p *Process) compose(epochs []string) (err error) {
 		return err
 	}
 	p.service, err = rpc.New(rpc.Config{
-		Cache: p.db.Cache(), Archive: p.archive(), Summaries: p.db.Archive(), Counters: p.db.Counters(), Counted: p.cfg.Counted, Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []admin.Eraser{p.db, p.db.Counters(), p.dead},
+		Cache: p.db.Cache(), Archive: p.archive(), Summaries: p.db.Archive(), Counters: p.db.Counters(), Counts: p.counter, Counted: p.cfg.Counted, Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []admin.Eraser{p.db, p.db.Counters(), p.dead},
 		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Authorize: p.authorize, Edge: p.inner, Epochs: epochs, Now: p.clock.Now, Horizon: p.clock.Horizon,
 		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Tracer: p.cfg.Tracer, Logger: log, Registry: reg,
 	})

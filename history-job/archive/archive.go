@@ -39,13 +39,6 @@ type Promoter interface {
 	Promote(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error)
 }
 
-// Counts takes what archived records say in all.
-type Counts interface {
-	// Publish sends statements on, durably. It returns those that may not have been sent, with the cause; a repeat is
-	// harmless.
-	Publish(ctx context.Context, statements []count.Statement) (unsent []count.Statement, err error)
-}
-
 // DeadLetters keeps dead letters until their cause is fixed.
 type DeadLetters interface {
 	// Add stores letters durably. After an error some may be stored.
@@ -114,7 +107,7 @@ type Config struct {
 	Days      Days
 	Announcer Announcer
 	// Counts receives what records of the Counted types say, before they are marked clean. A Promoter counts by itself.
-	Counts  Counts
+	Counts  count.Publisher
 	Counted count.Types
 	// Plays receives completed plays and what becomes of them; nil sends none. It needs a Promoter that is nil.
 	Plays Plays

@@ -54,8 +54,10 @@ type Config struct {
 	Cache     history.Cache
 	Archive   history.Archive
 	Summaries read.Summaries // nil if summaries are off
-	// Counters has the totals of objects of the types in Counted; nil if nothing is counted.
+	// Counters has the totals of objects of the types in Counted, and Counts takes what deleted records say; nil if
+	// nothing is counted.
 	Counters  count.Counters
+	Counts    count.Publisher
 	Counted   count.Types
 	Aggregate *aggregate.Aggregator
 	// Queue receives the records that are acknowledged as queued.
@@ -155,7 +157,7 @@ func New(cfg Config) (*Server, error) {
 	s.notify = notify.New(notify.Config{Feed: cfg.Feed, Cache: cache, NodeOf: s.nodes.Of, Rules: cfg.Rules, Deadline: cfg.Deadline, Logger: log, Registry: reg})
 	s.write = write.New(write.Config{
 		Cache: cache, Archive: archive, Aggregate: cfg.Aggregate, Queue: cfg.Queue,
-		Reader: s.read, Notify: s.notify, Days: s.days, Webhook: cfg.Webhook, Epoch: cfg.Epoch, Deadline: cfg.Deadline,
+		Reader: s.read, Notify: s.notify, Days: s.days, Counts: cfg.Counts, Counted: cfg.Counted, Webhook: cfg.Webhook, Epoch: cfg.Epoch, Deadline: cfg.Deadline,
 		Rules: cfg.Rules, Now: cfg.Now, ClockErr: cfg.ClockErr, Horizon: cfg.Horizon, Logger: log, Registry: reg,
 	})
 	s.admin = admin.New(admin.Config{Cache: cache, Archive: archive, Writer: s.write, Rules: cfg.Rules, Erasers: cfg.Erasers})

@@ -40,10 +40,12 @@ type group struct {
 
 	base       *history.Record // record in the cache.
 	archived   *history.Record // record in the archive, if fetched.
+	asked      bool            // the archive has answered.
 	older      *history.Record // folded in as well: the held record after a conflict.
 	user       history.User
 	cold       bool            // the archive may have clear marks that the cache lacks.
 	next       *history.Record // base and events, nil if empty.
+	first      *history.Record // to be written before next, if any; see [Writer.countDeleted].
 	beginsHold bool            // see history.Write.BeginsHold.
 	done       bool            // stored, failed, or nothing to store.
 	failed     bool            // a store did not answer.

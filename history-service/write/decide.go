@@ -12,6 +12,7 @@ import (
 	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/state"
 	"github.com/playhead/playhead/history-service/webhook"
+	"github.com/playhead/playhead/history/count"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -61,6 +62,61 @@ func (w *Writer) delete(ctx context.Context, reports []report.Report) (int, erro
 		}
 	}
 	return n, nil
+}
+
+// countDeleted publishes what the records say that deletes are about to replace, unless a job has done so. A statement
+// is of a content of the cache. So what the archive adds to a partial record is written first. Groups whose statements
+// cannot be published fail: nothing would know later what was deleted.
+func (w *Writer) countDeleted(ctx context.Context, b *batch) {
+	if w.cfg.Counts == nil {
+		return
+	}
+	var statements []count.Statement
+	groups := make(map[history.Key]*group)
+	for _, g := range b.groups {
+		typ := g.key.Object.Type
+		if g.done || g.base == nil || g.base.Clean() || g.next.RemovedAt <= max(g.base.RemovedAt, g.user.ClearedAt(typ)) || !w.cfg.Counted.Has(typ) {
+			continue
+		}
+		if s, ok := g.says(); ok {
+			statements, groups[g.key] = append(statements, s), g
+		}
+	}
+	if len(statements) == 0 {
+		return
+	}
+	unsent, _ := w.cfg.Counts.Publish(ctx, statements)
+	for i := range unsent {
+		groups[unsent[i].Key()].fail()
+	}
+}
+
+// says returns what the cache's record says, if anything. If it lacks something, says sets g.first instead, or fails
+// the group.
+func (g *group) says() (s count.Statement, ok bool) {
+	g.first = nil
+	cached := g.cut(g.base)
+	if cached == nil {
+		return s, false
+	}
+	all := history.Merge(history.Merge(cached, g.archived), g.older)
+	switch s, ok = count.Of(g.key, all); {
+	case !ok:
+	case g.base.Partial && !g.asked:
+		g.fail()
+		return s, false
+	case all.CellTime > cached.CellTime || !history.Same(all, cached):
+		g.first = all
+		return s, false
+	}
+	return s, ok
+}
+
+// foldFirst folds the events into a record that was written before them.
+func (g *group) foldFirst(r *history.Record) {
+	g.base, g.first, g.archived, g.older = r, nil, nil, nil
+	g.next = g.cut(r)
+	g.fold()
 }
 
 func (g *group) deleted() error {

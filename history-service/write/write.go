@@ -184,7 +184,7 @@ func (w *Writer) foldArchived(ctx context.Context, groups []*group) (unanswered 
 		}
 		g.user.MergeCleared(entries[i].User.Cleared) // a cold user in the cache may have none
 		g.user.CutTime = max(g.user.CutTime, entries[i].User.CutTime)
-		g.cold = false
+		g.cold, g.asked = false, true
 		current := history.Entry{User: g.user}
 		if view.Damaged(g.base) { // its earlier content may be on its way into the archive, so the result is partial
 			current.Record = g.base
@@ -206,6 +206,7 @@ func (g *group) cut(r *history.Record) *history.Record { return g.user.Cut(r, g.
 func (w *Writer) store(ctx context.Context, b *batch) {
 	b.begun = w.compare.Begun()
 	for try := range read.MaxTries {
+		w.countDeleted(ctx, b)
 		writes, groups := b.writes()
 		if len(writes) == 0 {
 			break
@@ -249,6 +250,9 @@ func (b *batch) writes() (writes []history.Write, groups []*group) {
 // successor returns g.next as a new content, see [history.Record.Successor]: in place if unshared, otherwise a
 // copy.
 func (g *group) successor() *history.Record {
+	if g.first != nil {
+		return g.first.Successor(&g.user)
+	}
 	if !g.unshared {
 		return g.next.Successor(&g.user)
 	}
@@ -260,6 +264,10 @@ func (g *group) successor() *history.Record {
 func (g *group) outcome(w history.Write, out history.Outcome) {
 	switch out.Status {
 	case history.Applied:
+		if g.first != nil {
+			g.foldFirst(w.Record)
+			return
+		}
 		g.written, g.done = w.Record, true
 	case history.Conflict:
 		g.lost = true
@@ -278,7 +286,7 @@ func (g *group) conflict(current history.Entry) {
 	}
 	held := history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))
 	g.base, g.user, g.cold, g.beginsHold = current.Record, current.User, !current.User.Warm, true
-	g.archived, g.older = nil, asPartial(held, &current)
+	g.archived, g.asked, g.older = nil, false, asPartial(held, &current)
 	g.next = history.Merge(g.cut(current.Record), g.older)
 	g.fold()
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/state"
 	"github.com/playhead/playhead/history-service/webhook"
+	"github.com/playhead/playhead/history/count"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -40,6 +41,9 @@ type Config struct {
 	Reader *read.Reader
 	Notify *notify.Notifier
 	Days   *firstday.Tracker
+	// Counts takes what deleted records of the types in Counted say; nil if nothing is counted.
+	Counts  count.Publisher
+	Counted count.Types
 	// Webhook reports begun, completed and removed objects to a backend; nil disables it.
 	Webhook *webhook.Sender
 	// Epoch returns the epoch of the cache servers, see [Writer.Confirm]. Nil is for a cache that never loses

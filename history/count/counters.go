@@ -27,6 +27,13 @@ type Counters interface {
 	Erase(ctx context.Context, uid string, until int64) error
 }
 
+// Publisher takes statements.
+type Publisher interface {
+	// Publish sends statements to the counters, durably. It returns those that may not have been sent, with the cause; a
+	// repeat is harmless.
+	Publish(ctx context.Context, statements []Statement) (unsent []Statement, err error)
+}
+
 // MaxRows bounds the rows of an object.
 const MaxRows = 64
 
