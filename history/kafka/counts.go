@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -198,20 +199,22 @@ func (c *Counts) follow(ctx context.Context, past []ends) []ends {
 	if len(past) < maxEnds {
 		past = append(past, now)
 	}
-	for len(past) > 0 && past[0].reached(done) {
+	for len(past) > 0 && past[0].reached(done, now) {
 		c.through.Store(past[0].at.UnixMilli())
 		past = past[1:]
 	}
 	return past
 }
 
-// reached reports whether the group has committed everything before the ends.
-func (e *ends) reached(done []kafka.OffsetFetchPartition) bool {
-	left := len(e.all)
+// reached reports whether the group has committed everything before the ends. Ends beyond the present ones are of a
+// deleted topic, in which nothing is left.
+func (e *ends) reached(done []kafka.OffsetFetchPartition, now ends) bool {
+	left := maps.Clone(e.all)
+	maps.DeleteFunc(left, func(partition int, end int64) bool { return end > now.all[partition] })
 	for _, p := range done {
-		if end, ok := e.all[p.Partition]; ok && p.CommittedOffset >= end {
-			left--
+		if p.CommittedOffset >= left[p.Partition] {
+			delete(left, p.Partition)
 		}
 	}
-	return left == 0
+	return len(left) == 0
 }

@@ -117,3 +117,54 @@ func TestThrough(t *testing.T) {
 		}
 	}
 }
+
+func TestThroughNewTopic(t *testing.T) { throughNewTopic(t, fresh(t, cluster(t).ListenAddrs())) }
+
+// throughNewTopic deletes the topic while nothing counts. Nothing is left of the old one, and the new one begins at 0.
+func throughNewTopic(t *testing.T, cfg kafka.Config) {
+	t.Helper()
+	cfg.Partitions = 1
+	c, err := kafka.NewCounts(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	publish := func() {
+		t.Helper()
+		if unsent, err := c.Publish(t.Context(), []count.Statement{{UID: "ann", Object: history.Object{ID: "film", Type: 1}, CellTime: 1}}); len(unsent) > 0 {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		publish()
+	}
+	past := c.FollowOnce(t.Context(), nil)
+	if len(past) != 1 || c.Through() != 0 {
+		t.Fatalf("nothing is counted: through %d, %d ends", c.Through(), len(past))
+	}
+	deleteTopic(t, cfg)
+	publish()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	for c.Through() == 0 && ctx.Err() == nil { // metadata is a few seconds old
+		past = c.FollowOnce(ctx, past)
+	}
+	if c.Through() == 0 {
+		t.Error("the ends of the deleted topic are waited for")
+	}
+	counted := c.Through()
+	ended := make(chan error)
+	go func() {
+		ended <- c.Consume(ctx, func(context.Context, count.Delivery) error { return nil })
+	}()
+	for len(past) > 0 && ctx.Err() == nil {
+		past = c.FollowOnce(ctx, past)
+	}
+	stop()
+	if err := <-ended; err != nil || len(past) > 0 || c.Through() <= counted {
+		t.Errorf("all is counted: %v, through %d, want after %d; %d ends", err, c.Through(), counted, len(past))
+	}
+}

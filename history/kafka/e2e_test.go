@@ -85,4 +85,6 @@ func TestBrokersPublishMakesTheTopicAgain(t *testing.T) { publishAgain(t, fresh(
 
 func TestBrokersConsumeMakesTheTopicAgain(t *testing.T) { consumeAgain(t, fresh(t, brokers(t))) }
 
+func TestBrokersThroughNewTopic(t *testing.T) { throughNewTopic(t, fresh(t, brokers(t))) }
+
 func TestBrokersOffsetMovedByHand(t *testing.T) { moveOffset(t, fresh(t, brokers(t))) }
