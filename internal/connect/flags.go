@@ -206,7 +206,7 @@ func (f *Kafka) ConnectDead(e *Engines) (*kafka.DeadLetters, error) {
 	return d, err
 }
 
-// FollowCounts returns the topic of counts for a process that only follows it, and whose health does not depend on it.
+// FollowCounts returns the topic of counts for a process whose health does not depend on it.
 func (f *Kafka) FollowCounts(e *Engines) (*kafka.Counts, error) {
 	cfg, err := f.config(e.Log)
 	if err != nil {
