@@ -167,7 +167,8 @@ func get(r pebble.Reader, key []byte, use func(value []byte) error) error {
 type seeker struct{ *pebble.Iterator }
 
 func (s seeker) get(key []byte, use func(value []byte) error) error {
-	if !s.SeekGE(key) || !bytes.Equal(s.Key(), key) {
+	// The limit spares the way past deleted keys, such as those of compacted records.
+	if s.SeekGEWithLimit(key, append(key, 0)) != pebble.IterValid || !bytes.Equal(s.Key(), key) {
 		if err := s.Error(); err != nil {
 			return unavailable(err)
 		}
