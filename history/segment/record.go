@@ -105,11 +105,12 @@ func (c *coder) decode() (it history.Item, err error) {
 		return history.Item{}, c.err
 	}
 	if others := c.bytes(textOthers); len(others) > 0 {
-		if it.Record, err = withOthers(it.Record, others); err != nil {
+		if err := wire.Fields(it.Record, others); err != nil {
 			return history.Item{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
+		relative(it.Record)
 	}
-	if err := valid(it.Object, it.Record); err != nil {
+	if err := storable(it.Object, it.Record); err != nil {
 		return history.Item{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return it, nil
@@ -125,18 +126,6 @@ func othersOf(r history.Record) string {
 	r.Revision, r.CellTime, r.DurationVersion, r.Start = f.Revision, f.CellTime, f.DurationVersion, f.Start
 	r.Partial, r.Early, r.Restored, r.AtEnd = false, false, false, false
 	return string(wire.AppendRecord(nil, &r)[start:])
-}
-
-// withOthers returns the record with fields encoded by othersOf.
-func withOthers(r *history.Record, others []byte) (*history.Record, error) {
-	m, err := wire.Record(append(wire.AppendRecord(nil, front(r)), others...))
-	if err != nil {
-		return nil, err
-	}
-	m.CellTime, m.DurationVersion, m.Start = r.CellTime, r.DurationVersion, r.Start
-	m.Partial, m.Early, m.Restored, m.AtEnd = r.Partial, r.Early, r.Restored, r.AtEnd
-	relative(m)
-	return m, nil
 }
 
 // front returns a record of the fields to which the encoding of other fields refers. They are encoded first.
@@ -190,6 +179,18 @@ const maxList = 1024
 
 // valid reports why no store can hold a record.
 func valid(o history.Object, r *history.Record) error {
+	if err := storable(o, r); err != nil || r.Meta == "" && r.Unknown == "" {
+		return err
+	}
+	again, err := wire.Record([]byte(string(r.Meta) + r.Unknown))
+	if err != nil || again.Meta != r.Meta || again.Unknown != r.Unknown {
+		return history.Invalid("record", "want metadata and unknown fields as a store has them")
+	}
+	return nil
+}
+
+// storable is valid for a record whose metadata and unknown fields have just been decoded.
+func storable(o history.Object, r *history.Record) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
@@ -198,13 +199,6 @@ func valid(o history.Object, r *history.Record) error {
 	}
 	if !utf8.ValidString(r.Session) || !utf8.ValidString(r.Device) || slices.ContainsFunc(r.Viewings, func(v history.Viewing) bool { return !utf8.ValidString(v.Device) }) {
 		return history.Invalid("record", "want a session and a device in UTF-8")
-	}
-	if r.Meta == "" && r.Unknown == "" {
-		return nil
-	}
-	again, err := wire.Record([]byte(string(r.Meta) + r.Unknown))
-	if err != nil || again.Meta != r.Meta || again.Unknown != r.Unknown {
-		return history.Invalid("record", "want metadata and unknown fields as a store has them")
 	}
 	return nil
 }

@@ -359,14 +359,22 @@ func Record(b []byte) (*history.Record, error) {
 		return nil, nil
 	}
 	r := new(history.Record)
-	if err := decode(r, b); err != nil {
-		return nil, fmt.Errorf("record of %d bytes: %w: %w", len(b), ErrCorrupt, err)
+	if err := Fields(r, b); err != nil {
+		return nil, err
 	}
 	r.CellTime += r.Version.Time()
 	r.DurationVersion = absolute(r.DurationVersion, r.Version, r.Duration != 0)
+	return r, nil
+}
+
+// Fields decodes the fields from the metadata on into a record that has those before. It fails with [ErrCorrupt].
+func Fields(r *history.Record, b []byte) error {
+	if err := decode(r, b); err != nil {
+		return fmt.Errorf("record of %d bytes: %w: %w", len(b), ErrCorrupt, err)
+	}
 	r.MetaVersion = absolute(r.MetaVersion, r.Version, len(r.Meta) != 0)
 	r.UnknownVersion = absolute(r.UnknownVersion, r.Version, len(r.Unknown) != 0)
-	return r, nil
+	return nil
 }
 
 // absolute is the inverse of relative. An absent value has no version.
