@@ -162,6 +162,9 @@ type Page struct {
 	// User in a page of the archive has only the clear marks, the cut time and the pause.
 	User    User
 	Damaged []Damage // archive pages only
+	// Unchanged reports whether the archive has certainly stored nothing of the user since it read the page. It is
+	// nil if the archive cannot tell, and in pages of the cache.
+	Unchanged func() bool
 }
 
 // Damage is an unreadable cell. Without an object it belongs to the user's own state.

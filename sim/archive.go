@@ -19,6 +19,7 @@ type Archive struct {
 }
 
 type row struct {
+	puts  int
 	user  history.User // clear marks and pause
 	cells map[history.Object]*history.Record
 }
@@ -50,6 +51,7 @@ func (a *Archive) Put(_ context.Context, cells []history.Cell) []error {
 // put stores a cell; the last of equal cell times wins.
 func (a *Archive) put(c history.Cell) {
 	r := a.row(c.Key.UID)
+	r.puts++
 	if old := r.cells[c.Key.Object]; old != nil && old.CellTime > c.Record.CellTime {
 		return
 	}
@@ -94,11 +96,13 @@ func (a *Archive) get(k history.Key) history.Entry {
 func (a *Archive) Page(_ context.Context, uid string, q history.Query) (history.Page, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r := a.rows[uid]
-	if r == nil {
-		return history.Page{}, nil
-	}
-	out := history.Page{User: history.User{Cleared: r.user.Cleared, Pause: r.user.Pause}}
+	r := a.row(uid)
+	puts := r.puts
+	out := history.Page{User: history.User{Cleared: r.user.Cleared, Pause: r.user.Pause}, Unchanged: func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return r.puts == puts
+	}}
 	for o := range r.cells {
 		e := a.get(history.Key{UID: uid, Object: o})
 		out.User.CutTime = max(out.User.CutTime, e.User.CutTime)
@@ -118,6 +122,7 @@ func (a *Archive) PutUser(_ context.Context, uid string, u history.User) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.row(uid)
+	r.puts++
 	r.user.Cleared, r.user.Pause = later(r.user.Cleared, u.Cleared), r.user.Pause.Newer(u.Pause)
 	for o, c := range r.cells {
 		// A covered cell with a later cell time stays, hidden: the key's next content must come after it.

@@ -59,7 +59,8 @@ func (r *Reader) sure(listed history.Page, q history.Query) bool {
 }
 
 // wanted returns the visible items of the query, in page order.
-func wanted(items []history.Item, u *history.User, q history.Query) (seen []history.Item) {
+func wanted(items []history.Item, u *history.User, q history.Query) []history.Item {
+	seen := make([]history.Item, 0, len(items))
 	for _, it := range items {
 		if it.Record = it.Record.Visible(it.Object, u); it.Record != nil && q.Wants(it.Place()) {
 			seen = append(seen, it)
@@ -176,6 +177,9 @@ func (s *interval) archive(ctx context.Context) (history.Page, error) {
 // complete folds the archive's records into the cached ones, because a restored cache may have old content. It gets
 // objects that are not on the archive's page: a newer archived record is above the page.
 func (s *interval) complete(ctx context.Context, old history.Page) ([]history.Item, error) {
+	if len(s.listed.Items) == 0 {
+		return nil, nil
+	}
 	known := make(map[history.Object]*history.Record, len(old.Items))
 	for _, it := range old.Items {
 		known[it.Object] = it.Record
@@ -236,7 +240,8 @@ func (s *interval) rest(ctx context.Context, old history.Page) ([]history.Item, 
 	if s.archived = old.More; s.archived && (!s.cached || end.Compare(s.end) < 0) {
 		s.end = end
 	}
-	return s.reader.resolve(ctx, s.uid, s.matching(items, nil))
+	old.Items = s.matching(items, nil)
+	return s.reader.resolve(ctx, s.uid, old)
 }
 
 // matching keeps the items that match by their own record or by the known one.
@@ -250,9 +255,11 @@ func (s *interval) matching(items []history.Item, known map[history.Object]*hist
 	})
 }
 
-// resolve returns the current records of archived items. It loads them from the cache, and gets missing, incomplete
-// or outdated ones from the archive again.
-func (r *Reader) resolve(ctx context.Context, uid string, old []history.Item) ([]history.Item, error) {
+// resolve returns the current records of an archive page. It loads them from the cache. The missing, incomplete or
+// outdated ones it gets from the archive again, unless the page is still current. Between the two reads an object may
+// have been archived again and dropped from the cache.
+func (r *Reader) resolve(ctx context.Context, uid string, page history.Page) ([]history.Item, error) {
+	old := page.Items
 	keys := make([]history.Key, len(old))
 	for i, it := range old {
 		keys[i] = history.Key{UID: uid, Object: it.Object}
@@ -265,7 +272,13 @@ func (r *Reader) resolve(ctx context.Context, uid string, old []history.Item) ([
 		r := entries[i].Record
 		return r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version
 	}
-	if err := r.fold(ctx, keys, entries, doubtful); err != nil {
+	if page.Unchanged != nil && page.Unchanged() {
+		for i, it := range old {
+			if cleared := max(entries[i].User.ClearedAt(it.Object.Type), page.User.ClearedAt(it.Object.Type)); doubtful(i) {
+				entries[i].Record = united(entries[i].Record.After(cleared), it.Record.After(cleared))
+			}
+		}
+	} else if err := r.fold(ctx, keys, entries, doubtful); err != nil {
 		return nil, err
 	}
 	items := make([]history.Item, len(entries))

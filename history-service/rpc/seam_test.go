@@ -217,6 +217,18 @@ func TestPageBesideTheJob(t *testing.T) {
 	}
 }
 
+// TestPageOfAnUnchangedRow: no record of a page is read twice unless the row has changed.
+func TestPageOfAnUnchangedRow(t *testing.T) {
+	h := smallHouse(t, 10)
+	ids := put(t, h, 60, 1000)
+	warmUp(t, h, 10)
+	a := &countingArchive{Archive: h.db.Archive()}
+	s := h.idle(t, func(c *rpc.Config) { c.Archive = a })
+	if got := list(t, s, &historyv1.ListRequest{Uid: "ann", Limit: 7}); !slices.Equal(got, ids) || a.gets.Load() != 0 {
+		t.Errorf("%d gets, listed %q; want 0, and %q", a.gets.Load(), got, ids)
+	}
+}
+
 // stopAgo stops the objects at 300 s, ago milliseconds before start.
 func stopAgo(t *testing.T, s *rpc.Server, ids []string, ago int64) error {
 	t.Helper()

@@ -32,7 +32,7 @@ func (a archive) changingPages() {
 	var cells []history.Cell
 	items, marks := make(map[history.Object]history.Item), history.User{}
 	put := func(c history.Cell) {
-		a.put(c)
+		a.changes(uid, func() { a.put(c) })
 		items[c.Key.Object] = history.Item{Object: c.Key.Object, Record: c.Record}
 	}
 	for _, c := range tied(uid, 800, now) {
@@ -53,12 +53,25 @@ func (a archive) changingPages() {
 		}
 		if i == 100 {
 			marks.Cleared = map[uint32]int64{3: now - 100}
-			a.clear(uid, marks.Cleared)
+			a.changes(uid, func() { a.clear(uid, marks.Cleared) })
 		}
 		all := uncleared(items, &marks)
 		from := all[rand.IntN(len(all))]
 		a.wantPage(uid, history.Query{Limit: 20, Type: rand.Uint32N(4), After: history.Cursor{Version: from.Record.Version, Object: from.Object}}, all)
 		a.wantPage(uid, history.Query{Limit: 5}, all)
+	}
+}
+
+// changes changes a row, which no page from before may deny.
+func (a archive) changes(uid string, change func()) {
+	a.t.Helper()
+	page, err := a.store.Page(a.t.Context(), uid, history.Query{Limit: 1})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	change()
+	if page.Unchanged != nil && page.Unchanged() {
+		a.t.Error("a page from before a change is said to be unchanged")
 	}
 }
 

@@ -193,6 +193,11 @@ func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (histor
 	}
 	page, err := a.pageOf(uid, m, q)
 	page.User.Segments = 0
+	page.Unchanged = func() bool {
+		a.lock.Lock()
+		defer a.lock.Unlock()
+		return a.db.archivePuts[bucketOf(m.prefix)] == m.puts
+	}
 	if err == nil {
 		err = a.db.wait(m.waitFor)
 	}
@@ -210,13 +215,14 @@ type moment struct {
 	order    *index.Order // nil if not cached
 	changed  []string     // objects changed since order
 	waitFor  *wal.Waiter
+	puts     uint64 // see DB.archivePuts
 }
 
 func (a *Archive) moment(uid string) (m moment, err error) {
 	m.prefix = appendUser(nil, a.space, uid)
 	a.lock.Lock()
 	defer a.lock.Unlock()
-	m.waitFor = a.unsynced.of(m.prefix)
+	m.waitFor, m.puts = a.unsynced.of(m.prefix), a.db.archivePuts[bucketOf(m.prefix)]
 	if a.memory.presence.lacksRow(m.prefix) {
 		return m, nil
 	}

@@ -150,10 +150,11 @@ type DB struct {
 	marks  clock
 	memory *memory
 
-	archiveMemory  *memory      // only users and keys; guarded by archive
-	orders         *index.Cache // guarded by archive
-	compacting     compacting   // guarded by archive
-	anySegments    bool         // some user has or had segments; guarded by archive
+	archiveMemory  *memory                 // only users and keys; guarded by archive
+	orders         *index.Cache            // guarded by archive
+	archivePuts    [history.Buckets]uint64 // keys put since the start, by bucket; guarded by archive
+	compacting     compacting              // guarded by archive
+	anySegments    bool                    // some user has or had segments; guarded by archive
 	compactions    sync.Mutex
 	listed         uint64 // latest version of any segment metadata, guarded by compactions
 	notes          segment.Notes
@@ -290,6 +291,7 @@ func (d *DB) addKeys(b *pebble.Batch) error {
 			d.memory.presence.add(key)
 		case key[0] == spaceArchive:
 			d.archiveMemory.presence.add(key)
+			d.archivePuts[bucketOf(key)]++
 			uid, text, _ := bytes.Cut(key[keyPrefix:], []byte{endOfUID})
 			d.orders.Change(uid, text)
 			d.compacting.change(uid, text)
