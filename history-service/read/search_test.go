@@ -53,3 +53,22 @@ func TestFoldedApart(t *testing.T) {
 		}
 	}
 }
+
+// TestHashes compares hashes with a map, also while the table grows.
+func TestHashes(t *testing.T) {
+	hash := rapid.OneOf(rapid.Uint64Range(0, 3), rapid.Uint64Range(1<<20, 1<<20+9000), rapid.Uint64())
+	rapid.Check(t, func(t *rapid.T) {
+		var got hashes
+		want := make(map[uint64]bool)
+		for _, h := range rapid.SliceOfN(hash, 1, 6000).Draw(t, "hashes") {
+			h = max(h, 1)
+			if got.add(h) == want[h] || got.add(h) {
+				t.Fatalf("%d is new although it was added, or the other way round", h)
+			}
+			want[h] = true
+		}
+		if got.n != len(want) {
+			t.Errorf("got %d hashes, want %d", got.n, len(want))
+		}
+	})
+}

@@ -4,8 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-
-	"github.com/cespare/xxhash/v2"
+	"hash/maphash"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/stats"
@@ -38,9 +37,6 @@ func (r *Reader) sum(ctx context.Context, req *historyv1.StatsRequest) (*history
 		return nil, fmt.Errorf("stats: %w", err)
 	}
 	sum := s.Result(r.cfg.Now().UnixMilli())
-	if cfg.By == stats.Object {
-		sum.Buckets = sum.Buckets[:min(len(sum.Buckets), cmp.Or(int(req.GetLimit()), defaultPage))]
-	}
 	resp := &historyv1.StatsResponse{
 		Total: statsSum(sum.Total), Undated: statsSum(sum.Undated), Records: uint32(records), //nolint:gosec // some hundred thousands
 		LongestStreak: uint32(sum.Longest), CurrentStreak: uint32(sum.Current), //nolint:gosec // days
@@ -63,17 +59,13 @@ func (r *Reader) addUp(ctx context.Context, uid string, cfg stats.Config) (*stat
 	if err := r.begin(ctx, &w, uid, true, true); err != nil {
 		return nil, 0, err
 	}
-	s, seen := stats.New(cfg), make(map[uint64]struct{})
+	s, seen, seed := stats.New(cfg), hashes{}, maphash.MakeSeed()
 	for more := true; more; {
 		p, err := w.page(ctx, history.Query{Limit: statsAtOnce, Since: min(cfg.Since, maxTime)})
 		if err != nil {
 			return nil, 0, err
 		}
-		first := func(o history.Object) bool {
-			hash, n := xxhash.Sum64String(o.String()), len(seen)
-			seen[hash] = struct{}{}
-			return len(seen) > n
-		}
+		first := func(o history.Object) bool { return seen.add(maphash.Comparable(seed, o)) }
 		for _, it := range p.items {
 			if first(it.Object) {
 				err = cmp.Or(err, s.Add(it))
@@ -88,7 +80,41 @@ func (r *Reader) addUp(ctx context.Context, uid string, cfg stats.Config) (*stat
 			return nil, 0, err
 		}
 	}
-	return s, len(seen), nil
+	return s, seen.n, nil
+}
+
+// hashes is a set of hashes. It costs a third of a map, which the numbers of a long history would feel.
+type hashes struct {
+	table []uint64 // at most half full; 0 is free
+	n     int
+}
+
+// add adds a hash and reports whether it is new.
+func (s *hashes) add(hash uint64) bool {
+	if 2*s.n >= len(s.table) {
+		s.grow()
+	}
+	hash = max(hash, 1)
+	last := uint64(len(s.table) - 1)
+	i := hash & last
+	for ; s.table[i] != 0; i = (i + 1) & last {
+		if s.table[i] == hash {
+			return false
+		}
+	}
+	s.table[i] = hash
+	s.n++
+	return true
+}
+
+func (s *hashes) grow() {
+	old := s.table
+	s.table, s.n = make([]uint64, max(4*len(old), 1<<11)), 0
+	for _, hash := range old {
+		if hash != 0 {
+			s.add(hash)
+		}
+	}
 }
 
 func statsSum(s stats.Sum) *historyv1.StatsSum {
@@ -97,7 +123,7 @@ func statsSum(s stats.Sum) *historyv1.StatsSum {
 
 func statsOf(req *historyv1.StatsRequest) (cfg stats.Config, err error) {
 	by, known := statsBy[req.GetBy()]
-	cfg = stats.Config{By: by, Since: req.GetSinceMs(), Until: req.GetUntilMs()}
+	cfg = stats.Config{By: by, Since: req.GetSinceMs(), Until: req.GetUntilMs(), Limit: cmp.Or(int(req.GetLimit()), defaultPage)}
 	switch {
 	case !known:
 		return cfg, history.Invalid("by", "want day, type or object")

@@ -42,6 +42,8 @@ type Config struct {
 	// Since and Until are inclusive, in Unix milliseconds; 0 means unbounded.
 	Since, Until int64
 	Zone         *time.Location
+	// Limit is the number of objects in the result; 0 means all.
+	Limit int
 }
 
 // Sum is what a bucket adds up to.
@@ -81,9 +83,10 @@ const (
 type Stats struct {
 	cfg     Config
 	days    calendar
-	buckets map[history.Object]int32 // index in sums, of types and objects
-	sums    []sum
+	types   map[uint32]int32 // index in sums
+	sums    []sum            // of types or objects
 	byDay   map[history.Day]*sum
+	lastDay *sum // the last one used: records are added in order
 	undated Sum
 	spans   []span
 	devices map[string]int32
@@ -109,12 +112,13 @@ func New(cfg Config) *Stats {
 		cfg.Until = math.MaxInt64 - 1
 	}
 	return &Stats{
-		cfg: cfg, days: calendar{zone: cfg.Zone}, buckets: make(map[history.Object]int32),
+		cfg: cfg, days: calendar{zone: cfg.Zone}, types: make(map[uint32]int32),
 		byDay: make(map[history.Day]*sum), devices: make(map[string]int32),
 	}
 }
 
-// Add adds a visible record. It fails with [history.ErrInvalid] if the range has too many viewings.
+// Add adds the visible record of an object that was not added before. It fails with [history.ErrInvalid] if the range
+// has too many viewings.
 func (s *Stats) Add(it history.Item) error {
 	it.Record.Activity(&s.activity)
 	b := bucketOf{object: it.Object, index: -1}
@@ -198,28 +202,37 @@ func (s *Stats) bucket(b *bucketOf, at int64) *sum {
 		return s.day(day)
 	}
 	if b.index < 0 {
-		o := b.object
-		if s.cfg.By == Type {
-			o.ID = ""
-		}
-		var known bool
-		if b.index, known = s.buckets[o]; !known {
-			b.index, o.ID = int32(len(s.sums)), strings.Clone(o.ID) //nolint:gosec // bounded by maxMemory
-			s.sums = append(s.sums, sum{Bucket: Bucket{Object: o}})
-			s.buckets[o] = b.index
-			s.memory += bucketSize + len(o.ID)
-		}
+		b.index = s.newBucket(b.object)
 	}
 	return &s.sums[b.index]
 }
 
+// newBucket returns the index of the sum of an object that was not added before.
+func (s *Stats) newBucket(o history.Object) int32 {
+	n := int32(len(s.sums)) //nolint:gosec // bounded by maxMemory
+	if s.cfg.By == Type {
+		if known, ok := s.types[o.Type]; ok {
+			return known
+		}
+		s.types[o.Type], o.ID = n, ""
+	}
+	o.ID = strings.Clone(o.ID)
+	s.sums = append(s.sums, sum{Bucket: Bucket{Object: o}})
+	s.memory += bucketSize + len(o.ID)
+	return n
+}
+
 func (s *Stats) day(d history.Day) *sum {
+	if b := s.lastDay; b != nil && b.Day == d {
+		return b
+	}
 	b := s.byDay[d]
 	if b == nil {
 		b = &sum{Bucket: Bucket{Day: d}}
 		s.byDay[d] = b
 		s.memory += bucketSize
 	}
+	s.lastDay = b
 	return b
 }
 
@@ -255,12 +268,14 @@ func (s *Stats) Result(now int64) Result {
 		from = to
 	}
 	r := Result{Undated: s.undated, Total: s.undated}
-	for _, b := range s.all() {
+	all := s.all()
+	for i := range all {
+		b := &all[i]
 		b.Watched = int64(math.Round(b.watched))
 		if b.Sum == (Sum{}) {
 			continue
 		}
-		r.Buckets = append(r.Buckets, b.Bucket)
+		r.Buckets = s.with(r.Buckets, b.Bucket)
 		r.Total.Watched += b.Watched
 		r.Total.Plays += b.Plays
 		r.Total.Viewings += b.Viewings
@@ -280,12 +295,29 @@ func (s *Stats) all() []sum {
 	return s.sums
 }
 
-func (s *Stats) order(a, b Bucket) int {
-	by := cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Object.Type, b.Object.Type), cmp.Compare(a.Object.ID, b.Object.ID))
-	if s.cfg.By == Object {
-		return cmp.Or(cmp.Compare(b.Watched, a.Watched), cmp.Compare(b.Plays, a.Plays), cmp.Compare(b.Viewings, a.Viewings), by)
+// with adds a bucket to the others. Of objects it keeps as many as the result has, in order.
+func (s *Stats) with(others []Bucket, b Bucket) []Bucket {
+	n := s.cfg.Limit
+	if n == 0 || s.cfg.By != Object {
+		return append(others, b)
 	}
-	return by
+	if len(others) == n {
+		if s.order(b, others[n-1]) > 0 {
+			return others
+		}
+		others = others[:n-1]
+	}
+	i, _ := slices.BinarySearchFunc(others, b, s.order)
+	return slices.Insert(others, i, b)
+}
+
+func (s *Stats) order(a, b Bucket) int {
+	if s.cfg.By == Object {
+		if most := cmp.Or(cmp.Compare(b.Watched, a.Watched), cmp.Compare(b.Plays, a.Plays), cmp.Compare(b.Viewings, a.Viewings)); most != 0 {
+			return most
+		}
+	}
+	return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Object.Type, b.Object.Type), cmp.Compare(a.Object.ID, b.Object.ID))
 }
 
 // sweep adds the time watched on one device; spans are sorted by their beginnings. At each instant the rates of the
