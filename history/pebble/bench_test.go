@@ -71,6 +71,39 @@ func BenchmarkCount(b *testing.B) {
 	}
 }
 
+// BenchmarkPromote archives completed plays of 20,000 users and 5,000 objects, without counts and with them. An
+// operation is a record, without its write to the cache.
+func BenchmarkPromote(b *testing.B) {
+	for _, counted := range []bool{false, true} {
+		b.Run(fmt.Sprintf("counted=%v", counted), func(b *testing.B) {
+			cfg := pebble.Config{Alone: true}
+			if counted {
+				cfg.Counting = counting(b)
+			}
+			db := open(b, b.TempDir(), cfg)
+			at, took := now(), time.Duration(0)
+			for n := 0; n < b.N; n += window {
+				writes, keys := make([]history.Write, window), make([]history.Key, window)
+				for i := range writes {
+					e := history.Event{Kind: history.KindFinish, At: at, Position: 600_000, Duration: 600_000, Session: fmt.Sprint("s", n+i)}
+					keys[i] = viewing(rand.IntN(20_000), rand.IntN(rand.IntN(5_000)+1))
+					r := e.Record().Successor(nil)
+					r.Partial = false
+					writes[i] = history.Write{Key: keys[i], Record: r}
+					must(b, db.Cache().Warm(b.Context(), keys[i].UID, history.WarmSet{}))
+				}
+				db.Cache().Write(b.Context(), writes) // a few keys are there already
+				began := cpu()
+				if put, _, err := db.Promote(b.Context(), keys); err != nil || put < window*9/10 {
+					b.Fatal(put, err)
+				}
+				took += cpu() - began
+			}
+			b.ReportMetric(float64(took.Nanoseconds())/1000/float64(b.N), "cpu-us/record")
+		})
+	}
+}
+
 // BenchmarkTotals compares a read of an object's totals with a point read of a record.
 func BenchmarkTotals(b *testing.B) {
 	db := open(b, b.TempDir(), pebble.Config{})

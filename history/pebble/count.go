@@ -27,7 +27,7 @@ var _ count.Counters = (*Counters)(nil)
 
 // Counters returns the counters of the store.
 func (d *DB) Counters() *Counters {
-	return &Counters{keyspace{db: d, space: spaceCounted, lock: &d.counting, unsynced: &d.countUnsynced}}
+	return &Counters{keyspace{db: d, space: spaceCounted, lock: &d.counting, memory: d.countMemory, unsynced: &d.countUnsynced}}
 }
 
 // Count implements [count.Counters]. It is durable when it returns.
@@ -58,6 +58,7 @@ type tally struct {
 	rows   map[history.Object]*count.Row // that are about to change
 	marks  map[history.Key]*count.Mark
 	erased map[string]int64
+	key    []byte // reused
 }
 
 func (c *Counters) tally() *tally {
@@ -118,17 +119,26 @@ func (t *tally) mark(k history.Key) (*count.Mark, error) {
 	if m := t.marks[k]; m != nil {
 		return m, nil
 	}
-	m, err := t.db.countedMark(k)
-	if err != nil {
-		return nil, err
+	var m count.Mark
+	if !t.lacks(appendKey(t.key[:0], spaceCounted, k)) {
+		var err error
+		if m, err = t.db.countedMark(k); err != nil {
+			return nil, err
+		}
 	}
 	t.marks[k] = &m
 	return &m, nil
 }
 
+// lacks reports whether the store certainly has no such key: most marks are new, and most users were never erased.
+func (t *tally) lacks(key []byte) bool {
+	t.key = key
+	return t.db.countMemory.presence.lacks(t.db.countMemory.hash(key))
+}
+
 func (t *tally) erasedUntil(uid string) (until int64, err error) {
 	until, ok := t.erased[uid]
-	if !ok {
+	if !ok && !t.lacks(appendUser(t.key[:0], spaceCounted, uid)) {
 		until, err = t.db.erasedCounts(uid)
 		t.erased[uid] = until
 	}

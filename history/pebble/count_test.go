@@ -18,7 +18,7 @@ func TestCounters(t *testing.T) {
 	historytest.Counters(t, func(t *testing.T) historytest.CounterStore {
 		clock := time.UnixMilli(now())
 		get := func() time.Time { return clock }
-		db := open(t, t.TempDir(), pebble.Config{Now: get})
+		db := open(t, t.TempDir(), pebble.Config{Now: get, Counting: counting(t)})
 		return historytest.CounterStore{Counters: db.Counters(), Now: get, Pass: func(d time.Duration) {
 			clock = clock.Add(d)
 			if _, err := db.Sweep(t.Context()); err != nil {
@@ -29,7 +29,7 @@ func TestCounters(t *testing.T) {
 }
 
 // counting counts all types.
-func counting(t *testing.T) pebble.Counting {
+func counting(t testing.TB) pebble.Counting {
 	t.Helper()
 	types, err := count.ParseTypes([]string{"all"})
 	must(t, err)

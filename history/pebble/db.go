@@ -150,11 +150,10 @@ type DB struct {
 	marks  clock
 	memory *memory
 
-	archiveMemory  *memory                 // only users and keys; guarded by archive
-	orders         *index.Cache            // guarded by archive
-	archivePuts    [history.Buckets]uint64 // keys put since the start, by bucket; guarded by archive
-	compacting     compacting              // guarded by archive
-	anySegments    bool                    // some user has or had segments; guarded by archive
+	archiveMemory  *memory      // only users and keys; guarded by archive
+	orders         *index.Cache // guarded by archive
+	compacting     compacting   // guarded by archive
+	anySegments    bool         // some user has or had segments; guarded by archive
 	compactions    sync.Mutex
 	listed         uint64 // latest version of any segment metadata, guarded by compactions
 	notes          segment.Notes
@@ -169,6 +168,9 @@ type DB struct {
 
 	// Changes not yet on disk, guarded by their keyspace's lock (daysUnsynced by cache).
 	cacheUnsynced, archiveUnsynced, daysUnsynced, countUnsynced unsynced
+
+	archivePuts [history.Buckets]uint64 // keys put so far, by bucket, guarded by archive
+	countMemory *memory                 // only keys, guarded by counting
 
 	plays    sync.Mutex    // of the stream of plays
 	playRun  uint64        // names this run of the store
@@ -289,6 +291,8 @@ func (d *DB) addKeys(b *pebble.Batch) error {
 		case kind != pebble.InternalKeyKindSet:
 		case key[0] == spaceCache:
 			d.memory.presence.add(key)
+		case key[0] == spaceCounted:
+			d.countMemory.presence.add(key)
 		case key[0] == spaceArchive:
 			d.archiveMemory.presence.add(key)
 			d.archivePuts[bucketOf(key)]++

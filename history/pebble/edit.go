@@ -405,7 +405,11 @@ const (
 )
 
 func (d *DB) learnKeys() {
-	for _, s := range []*keyspace{&d.Cache().keyspace, &d.Archive().keyspace} {
+	all := []*keyspace{&d.Cache().keyspace, &d.Archive().keyspace}
+	if d.config.Counting.Types.Any() {
+		all = append(all, &d.Counters().keyspace)
+	}
+	for _, s := range all {
 		if s.beginKeys() {
 			s.endKeys(s.goThroughKeys())
 		}

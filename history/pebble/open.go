@@ -38,7 +38,7 @@ func Open(dir string, config Config) (*DB, error) {
 			Name: "playhead_pebble_sync_seconds", Help: "Time of one sync of the journal, before which nothing is acknowledged.",
 			Buckets: prometheus.ExponentialBuckets(.0005, 2, 14), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 		}),
-		memory: newMemory(config.hash, size), archiveMemory: newMemory(config.hash, size), orders: index.NewCache(size.orders),
+		memory: newMemory(config.hash, size), archiveMemory: newMemory(config.hash, size), countMemory: &memory{hash: config.hash, presence: presence{hash: config.hash}}, orders: index.NewCache(size.orders),
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}), lean: make(chan leanRequest),
 		learned: make(chan struct{}), uncounted: make(map[string]bool),
 	}

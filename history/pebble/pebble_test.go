@@ -310,7 +310,7 @@ func fold(t *testing.T, cache history.Cache, k history.Key) {
 	}
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Error(err)
