@@ -11,7 +11,7 @@
 //	Suspect    other jobs had time to compare theirs        merged first  consumed
 //	Trusted    the epoch changes                            as cached     consumed
 //
-// From any state another epoch leads to Comparing. "Merged first" means that each record is merged with the archive's
+// Each state leads to the next one, and another epoch from any to Comparing. "Merged first" means that each record is merged with the archive's
 // before its put. A cache that is as durable as this process is always Trusted.
 package recovery
 
@@ -41,34 +41,6 @@ const (
 // String returns the state's name.
 func (s State) String() string {
 	return [...]string{"unknown", "comparing", "joining", "rereading", "suspect", "trusted"}[s]
-}
-
-// Event is what changes a state.
-type Event uint8
-
-// Events.
-const (
-	Changed  Event = iota // another epoch was read.
-	Compared              // the cache has what this job archived last.
-	Joined                // the commit metadata was read.
-	Reread                // the cache has what the queue has.
-	Settled               // the time of suspicion is over, and every content is verified.
-)
-
-// transitions are all transitions. Other events leave the state.
-var transitions = map[State]map[Event]State{
-	Unknown:   {Changed: Comparing},
-	Comparing: {Changed: Comparing, Compared: Joining},
-	Joining:   {Changed: Comparing, Joined: Rereading},
-	Rereading: {Changed: Comparing, Reread: Suspect},
-	Suspect:   {Changed: Comparing, Settled: Trusted},
-	Trusted:   {Changed: Comparing},
-}
-
-// Next returns the state after an event. It reports false if the event changes nothing.
-func (s State) Next(e Event) (next State, ok bool) {
-	next, ok = transitions[s][e]
-	return next, ok
 }
 
 // Puts reports whether contents of the cache may be put.
@@ -126,21 +98,25 @@ func (m *Machine) State() State {
 	return m.state
 }
 
-// Fire applies an event. An event that changes nothing is ignored.
-func (m *Machine) Fire(e Event) {
+// Done ends a state once its work is done, unless it has ended.
+func (m *Machine) Done(s State) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.fire(e)
+	m.done(s)
 }
 
-func (m *Machine) fire(e Event) {
-	next, ok := m.state.Next(e)
-	if !ok {
+func (m *Machine) done(s State) {
+	if m.state != s || s == Unknown || s == Trusted { // another epoch begins and ends these
 		return
 	}
-	if m.state = next; e == Reread {
+	if s == Rereading {
 		m.mark.restart()
 	}
+	m.enter(s + 1)
+}
+
+func (m *Machine) enter(s State) {
+	m.state = s
 	close(m.left)
 	m.left = make(chan struct{})
 }
@@ -173,7 +149,7 @@ func (m *Machine) Observe(epoch string) (ended bool) {
 		m.changed = time.Now()
 	}
 	m.epoch = epoch
-	m.fire(Changed)
+	m.enter(Comparing)
 	return ended
 }
 
@@ -189,7 +165,7 @@ func (m *Machine) Settle() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if over := m.changed.IsZero() || time.Since(m.changed) >= m.cfg.Suspect; over && len(m.unverified.all) == 0 {
-		m.fire(Settled)
+		m.done(Suspect)
 	}
 }
 

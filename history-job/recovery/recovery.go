@@ -127,7 +127,7 @@ func (r *Recovery) waits(ctx context.Context, state State, err error) {
 	r.stuck = state
 }
 
-// step does the work of a state, and fires the event that ends it.
+// step does the work of a state, and ends it.
 func (r *Recovery) step(ctx context.Context, state State, seen sight) (err error) {
 	if state > Comparing {
 		if err := r.verify(ctx, seen.epoch); err != nil {
@@ -136,24 +136,20 @@ func (r *Recovery) step(ctx context.Context, state State, seen sight) (err error
 	}
 	switch state {
 	case Comparing:
-		if err = r.compare(ctx, seen.epoch); err == nil {
-			r.cfg.Machine.Fire(Compared)
-		}
+		err = r.compare(ctx, seen.epoch)
 	case Joining:
-		if err = r.join(ctx); err == nil {
-			r.cfg.Machine.Fire(Joined)
-		}
+		err = r.join(ctx)
 	case Rereading:
-		if err = r.readAgain(ctx); err == nil {
-			r.cfg.Machine.Fire(Reread)
-		} else {
+		if err = r.readAgain(ctx); err != nil {
 			r.cfg.Machine.Doubt()
 		}
-	case Suspect:
+	default:
 		r.cfg.Machine.advance(seen.marks, r.stores.SweepAge)
 		r.cfg.Machine.Settle()
-	case Trusted:
-		r.cfg.Machine.advance(seen.marks, r.stores.SweepAge)
+		return nil
+	}
+	if err == nil {
+		r.cfg.Machine.Done(state)
 	}
 	return err
 }
