@@ -48,8 +48,9 @@ func (a *Archiver) fold(ctx context.Context, epoch string, b *batch, partial bat
 	writes := make([]history.Write, len(partial.keys))
 	for i, k := range partial.keys {
 		e := &partial.entries[i]
-		e.User.MergeCleared(old[i].User.Cleared) // a cold user in the cache may have none
-		w := history.WriteOn(e.Record, k, mergeArchived(e, &old[i], k.Object), &e.User)
+		archived := old[k]
+		e.User.MergeCleared(archived.User.Cleared) // a cold user in the cache may have none
+		w := history.WriteOn(e.Record, k, mergeArchived(e, &archived, k.Object), &e.User)
 		// Without a base (unreadable revision) this is a first write: partial unless the user is complete.
 		w.Record.Partial = w.Base == 0 && !e.User.Complete()
 		writes[i] = w
@@ -74,14 +75,17 @@ func (a *Archiver) fold(ctx context.Context, epoch string, b *batch, partial bat
 // archivedOf returns the archive's entries of a batch. It removes unanswered keys from the batch. Damaged cells
 // count as absent once they are dead letters; otherwise their keys are removed too, because the next put
 // overwrites the cell.
-func (a *Archiver) archivedOf(ctx context.Context, b *batch) (old []history.Entry, err error) {
-	if old, err = a.get(ctx, b.keys); err != nil {
+func (a *Archiver) archivedOf(ctx context.Context, b *batch) (old map[history.Key]history.Entry, err error) {
+	found, err := a.get(ctx, b.keys)
+	if err != nil {
 		return nil, err
 	}
+	old = make(map[history.Key]history.Entry, len(found))
 	var unanswered []history.Key
 	var dead []history.Dead
-	for i, e := range old {
-		switch k := b.keys[i]; {
+	for i, e := range found {
+		k := b.keys[i]
+		switch old[k] = e; {
 		case e.Err == nil:
 		case errors.Is(e.Err, history.ErrPermanent):
 			dead = append(dead, a.damaged(k, e.Err))
@@ -89,22 +93,7 @@ func (a *Archiver) archivedOf(ctx context.Context, b *batch) (old []history.Entr
 			unanswered = append(unanswered, k)
 		}
 	}
-	all := b.keys
-	if err := a.without(ctx, b, unanswered, dead); err != nil {
-		return nil, err
-	}
-	return only(b.keys, all, old), nil
-}
-
-// only returns the entries of some keys. some is a subsequence of all.
-func only(some, all []history.Key, entries []history.Entry) []history.Entry {
-	left := entries[:0:0]
-	for i, k := range all {
-		if len(left) < len(some) && some[len(left)] == k {
-			left = append(left, entries[i])
-		}
-	}
-	return left
+	return old, a.without(ctx, b, unanswered, dead)
 }
 
 // mergeArchived merges a partial record with the archive's record of the key. Its cell time is later than the

@@ -11,19 +11,11 @@ import (
 )
 
 type metrics struct {
-	putMetrics
-	loopMetrics
-	backlog backlog
-}
-
-type putMetrics struct {
-	puts, clears, plays, missing, notWrittenBack prometheus.Counter
-	completed                                    *prometheus.CounterVec // by object type
-}
-
-type loopMetrics struct {
+	puts, clears, plays, missing, notWrittenBack             prometheus.Counter
 	messages, poison, swept, sweptAlone, announced, failures prometheus.Counter
+	completed                                                *prometheus.CounterVec // by object type
 	buckets                                                  prometheus.Gauge
+	backlog                                                  backlog
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -32,28 +24,24 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return auto.NewCounter(prometheus.CounterOpts{Name: "playhead_job_" + name, Help: help})
 	}
 	return &metrics{
-		putMetrics{
-			puts:           counter("puts_total", "Records put into the archive."),
-			clears:         counter("clears_total", "Users whose clear marks or pauses were archived."),
-			plays:          counter("play_messages_total", "Messages sent to the stream of plays, repeats included."),
-			missing:        counter("missing_records_total", "Announced records that the cache did not have."),
-			notWrittenBack: counter("not_given_back_records_total", "Completed records that the cache did not take back."),
-			completed: auto.NewCounterVec(prometheus.CounterOpts{
-				Name: "playhead_job_completed_records_total", Help: "Partial records folded with the archive's, a get each, by object type.",
-			}, []string{"type"}),
-		},
-		loopMetrics{
-			messages:   counter("messages_total", "Messages of the queue that were dealt with."),
-			poison:     counter("undecodable_messages_total", "Messages that could not be decoded."),
-			swept:      counter("swept_keys_total", "Keys archived because their marks were overdue."),
-			sweptAlone: counter("lone_sweeps_total", "Sweeps of all buckets because the queue gave this job none."),
-			announced:  counter("announced_firsts_total", "Users seen for the first time on a day, announced where no service had."),
-			failures:   counter("failures_total", "Errors and panics after which a worker restarted."),
-			buckets: auto.NewGauge(prometheus.GaugeOpts{
-				Name: "playhead_job_owned_buckets", Help: "Buckets that this job owns.",
-			}),
-		},
-		newBacklog(auto),
+		puts:           counter("puts_total", "Records put into the archive."),
+		clears:         counter("clears_total", "Users whose clear marks or pauses were archived."),
+		plays:          counter("play_messages_total", "Messages sent to the stream of plays, repeats included."),
+		missing:        counter("missing_records_total", "Announced records that the cache did not have."),
+		notWrittenBack: counter("not_given_back_records_total", "Completed records that the cache did not take back."),
+		completed: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "playhead_job_completed_records_total", Help: "Partial records folded with the archive's, a get each, by object type.",
+		}, []string{"type"}),
+		messages:   counter("messages_total", "Messages of the queue that were dealt with."),
+		poison:     counter("undecodable_messages_total", "Messages that could not be decoded."),
+		swept:      counter("swept_keys_total", "Keys archived because their marks were overdue."),
+		sweptAlone: counter("lone_sweeps_total", "Sweeps of all buckets because the queue gave this job none."),
+		announced:  counter("announced_firsts_total", "Users seen for the first time on a day, announced where no service had."),
+		failures:   counter("failures_total", "Errors and panics after which a worker restarted."),
+		buckets: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "playhead_job_owned_buckets", Help: "Buckets that this job owns.",
+		}),
+		backlog: newBacklog(auto),
 	}
 }
 

@@ -340,7 +340,7 @@ var mutants = []mutant{
 	{name: "count-first", rule: "records are marked clean without their statements", edits: []edit{{jobRound, "\tif err := a.publishCounts(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n", ""}}},
 	{name: "count-unsent", in: "./history-job", test: "TestCountsUnsent", rule: "records whose statements are unanswered are marked clean", edits: []edit{{jobPut, "\treturn a.without(ctx, b, keys, nil)\n", "\treturn nil\n"}}},
 	{name: "count-cleared", rule: "what a clear mark covers counts", edits: []edit{{jobPut, "\t\tif r := present(k, &e); r != nil {\n\t\t\tif s, ok", "\t\tif r := e.Record; r != nil {\n\t\t\tif s, ok"}}},
-	{name: "count-cold", rule: "what an archived clear mark covers counts, if the cache lost the mark", edits: []edit{{jobFold, "\t\te.User.MergeCleared(old[i].User.Cleared) // a cold user in the cache may have none\n", ""}}},
+	{name: "count-cold", rule: "what an archived clear mark covers counts, if the cache lost the mark", edits: []edit{{jobFold, "\t\te.User.MergeCleared(archived.User.Cleared) // a cold user in the cache may have none\n", ""}}},
 	{name: "count-deleted", rule: "a delete removes plays that nobody has said", edits: []edit{{write, "\t\tw.countDeleted(ctx, b)\n", ""}}},
 	{name: "count-partial", in: "./history-service/rpc", test: "TestDeletedCountsArchived", rule: "a delete says what a partial record says", edits: []edit{{decide, "case all.CellTime > cached.CellTime || !history.Same(all, cached):", "case all == nil:"}}},
 	{name: "count-refused", in: "./history-service/rpc", test: "TestDeletedCountsUnavailable", rule: "a delete goes on although its statement was not sent", edits: []edit{{decide, "groups[unsent[i].Key()].fail()", "_ = groups[unsent[i].Key()]"}}},
