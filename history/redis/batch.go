@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -306,42 +307,38 @@ func (c *Cache) forget(ctx context.Context) {
 	}
 }
 
-// texts holds the arguments of many commands in one buffer, to save allocations.
+// texts holds the arguments of many commands in one string, to save allocations.
 type texts struct {
-	buf   []byte
-	ends  []int // ends of arguments in buf
+	buf   []byte // empty; append an argument here, then call end
+	all   strings.Builder
+	args  []string
 	first []int // index of each command's first argument
 }
 
 // newTexts allocates room for a number of commands, bytes and arguments.
 func newTexts(commands, bytes, args int) *texts {
-	return &texts{buf: make([]byte, 0, bytes), ends: make([]int, 0, args), first: make([]int, 0, commands+1)}
+	t := &texts{args: make([]string, 0, args), first: make([]int, 0, commands+1)}
+	t.all.Grow(bytes)
+	return t
 }
 
 // next begins a command.
-func (t *texts) next() { t.first = append(t.first, len(t.ends)) }
+func (t *texts) next() { t.first = append(t.first, len(t.args)) }
 
-// end accepts the buffer with one more argument appended.
+// end accepts the buffer as one argument.
 func (t *texts) end(buf []byte) {
-	t.buf = buf
-	t.ends = append(t.ends, len(buf))
+	t.buf = buf[:0]
+	start := t.all.Len()
+	t.all.Write(buf)
+	t.args = append(t.args, t.all.String()[start:])
 }
 
-// args returns the arguments as string pointers, which need no allocation in an interface.
-func (t *texts) args() []any {
-	all, strs, args := string(t.buf), make([]string, len(t.ends)), make([]any, len(t.ends))
-	from := 0
-	for i, end := range t.ends {
-		strs[i] = all[from:end]
-		args[i] = &strs[i]
-		from = end
-	}
-	return args
-}
-
-// commands returns the commands.
+// commands returns the commands. Their arguments are string pointers, which need no allocation in an interface.
 func (t *texts) commands(ctx context.Context) []*goredis.Cmd {
-	args := t.args()
+	args := make([]any, len(t.args))
+	for i := range t.args {
+		args[i] = &t.args[i]
+	}
 	t.next()
 	cmds := make([]*goredis.Cmd, len(t.first)-1)
 	for i := range cmds {

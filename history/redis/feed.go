@@ -20,16 +20,20 @@ import (
 
 // Announce implements [history.Feed] in one exchange per node.
 func (c *Cache) Announce(ctx context.Context, changes []history.Change) error {
-	var cmds []*goredis.IntCmd
+	most := min(len(changes), history.Buckets)
+	t := newTexts(most, 30*most+40*len(changes), 3*most)
 	sorted, ends := grouped(changes)
 	begin := 0
 	for b, end := range ends {
 		if begin < end {
-			payload := wire.AppendChanges(nil, sorted[begin:end])
-			cmds = append(cmds, goredis.NewIntCmd(ctx, "spublish", channel(history.Bucket(b)), payload)) //nolint:gosec // there are as many
+			t.next()
+			t.end(append(t.buf, "spublish"...))
+			t.end(appendChannel(t.buf, history.Bucket(b))) //nolint:gosec // there are as many
+			t.end(wire.AppendChanges(t.buf, sorted[begin:end]))
 		}
 		begin = end
 	}
+	cmds := t.commands(ctx)
 	if len(cmds) > 0 {
 		pipeline(ctx, c, cmds)
 	}

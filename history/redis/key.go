@@ -140,7 +140,11 @@ func pairs(flat []any) map[string]string {
 // Each bucket has a channel on the shard of its keys, so messages stay within that shard.
 const channelEnd = "feed"
 
-func channel(b history.Bucket) string { return string(append(appendBucket(nil, b), channelEnd...)) }
+func appendChannel(dst []byte, b history.Bucket) []byte {
+	return append(appendBucket(dst, b), channelEnd...)
+}
+
+func channel(b history.Bucket) string { return string(appendChannel(nil, b)) }
 
 // bucketOf is the inverse of channel.
 func bucketOf(channel string) (b history.Bucket, ok bool) {
