@@ -284,6 +284,22 @@ func Pages(ctx context.Context, a Archive, uids []string, q Query) ([]Page, []er
 	return pages, errs
 }
 
+// WarmAll is [Cache.Warm] for several users, with one error per user. A cache with a method WarmAll warms them at less
+// cost than one by one.
+func WarmAll(ctx context.Context, c Cache, uids []string, sets []WarmSet) []error {
+	type warmer interface {
+		WarmAll(ctx context.Context, uids []string, sets []WarmSet) []error
+	}
+	if w, ok := c.(warmer); ok && len(uids) > 1 {
+		return w.WarmAll(ctx, uids, sets)
+	}
+	errs := make([]error, len(uids))
+	for i, uid := range uids {
+		errs[i] = c.Warm(ctx, uid, sets[i])
+	}
+	return errs
+}
+
 // NoteLease is the delay until a taken note of a user to compact is due again.
 const NoteLease = time.Hour
 

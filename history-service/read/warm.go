@@ -265,40 +265,60 @@ func (w *warmer) warm(ctx context.Context, uids []string) []error {
 	return errs
 }
 
-// fillAll fills the cold users, from readers' pages or from one batched archive read.
+// fillAll caches the newest records of the cold users.
 func (w *warmer) fillAll(ctx context.Context, uids []string, cold []int, errs []error) {
-	var read []int
-	var missing []string
+	pages := w.pages(ctx, uids, cold, errs)
+	var some []int
+	var names []string
+	var sets []history.WarmSet
 	for _, i := range cold {
-		if page := w.given(uids[i]); page != nil {
-			errs[i] = w.fill(ctx, uids[i], *page)
-		} else {
-			read, missing = append(read, i), append(missing, uids[i])
+		if errs[i] == nil {
+			errs[i] = w.extend(ctx, uids[i], &pages[i])
+		}
+		if errs[i] == nil {
+			some, names, sets = append(some, i), append(names, uids[i]), append(sets, warmth(pages[i], w.cfg.keep(uids[i])))
 		}
 	}
-	if len(missing) == 0 {
-		return
-	}
-	if err := w.pace.wait(ctx, len(missing)); err != nil {
-		for _, i := range read {
-			errs[i] = err
+	for n, err := range history.WarmAll(ctx, w.cfg.Cache, names, sets) {
+		if err == nil {
+			w.metrics.warmed.Inc()
+			err = w.foldUnfolded(ctx, names[n], sets[n].Items)
 		}
-		return
-	}
-	most := 0
-	for _, uid := range missing {
-		most = max(most, w.cfg.keep(uid))
-	}
-	pages, failed := history.Pages(ctx, w.cfg.Archive, missing, history.Query{Limit: most})
-	for n, i := range read {
-		if errs[i] = failed[n]; failed[n] == nil {
-			errs[i] = w.fill(ctx, uids[i], pages[n])
-		}
+		errs[some[n]] = err
 	}
 }
 
-// fill caches a user's newest records. It reads further pages if tombstones take up the first one.
-func (w *warmer) fill(ctx context.Context, uid string, page history.Page) error {
+// pages returns the first archive page of each cold user: a reader's page, or one of a batched read.
+func (w *warmer) pages(ctx context.Context, uids []string, cold []int, errs []error) []history.Page {
+	pages := make([]history.Page, len(uids))
+	var missing []int
+	var names []string
+	most := 0
+	for _, i := range cold {
+		if page := w.given(uids[i]); page != nil {
+			pages[i] = *page
+		} else {
+			missing, names, most = append(missing, i), append(names, uids[i]), max(most, w.cfg.keep(uids[i]))
+		}
+	}
+	if len(missing) == 0 {
+		return pages
+	}
+	if err := w.pace.wait(ctx, len(missing)); err != nil {
+		for _, i := range missing {
+			errs[i] = err
+		}
+		return pages
+	}
+	read, failed := history.Pages(ctx, w.cfg.Archive, names, history.Query{Limit: most})
+	for n, i := range missing {
+		pages[i], errs[i] = read[n], failed[n]
+	}
+	return pages
+}
+
+// extend reads further pages if tombstones take up the first one.
+func (w *warmer) extend(ctx context.Context, uid string, page *history.Page) error {
 	for range tombstonePages {
 		if !page.More || liveOf(page.Items) >= w.cfg.keep(uid) {
 			break
@@ -309,15 +329,7 @@ func (w *warmer) fill(ctx context.Context, uid string, page history.Page) error 
 		}
 		page.Items, page.More = append(page.Items, next.Items...), next.More
 	}
-	set := warmth(page, w.cfg.keep(uid))
-	if err := w.cfg.Cache.Warm(ctx, uid, set); err != nil {
-		return err
-	}
-	w.metrics.warmed.Inc()
-	if len(set.Items) == 0 {
-		return nil
-	}
-	return w.foldUnfolded(ctx, uid, set.Items)
+	return nil
 }
 
 // keep is the number of records that the cache keeps for a user or namespace.
@@ -371,6 +383,9 @@ func warmth(page history.Page, keep int) history.WarmSet {
 // After a concurrent update it folds again, into the other writer's record. A record whose archived version is
 // outside the warm set stays partial until the job or a reader folds it.
 func (w *warmer) foldUnfolded(ctx context.Context, uid string, items []history.Item) error {
+	if len(items) == 0 {
+		return nil
+	}
 	for range MaxTries {
 		writes, err := w.unfolded(ctx, uid, items)
 		if err != nil || len(writes) == 0 {

@@ -399,6 +399,18 @@ func (n *Nodes) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	return err
 }
 
+// WarmAll warms several users of one node.
+func (n *Nodes) WarmAll(ctx context.Context, uids []string, sets []history.WarmSet) []error {
+	errs, err := on(n, uids[0], func() ([]error, error) {
+		errs := history.WarmAll(ctx, n.Cache, uids, sets)
+		return errs, all(errs, func(err error) error { return err })
+	})
+	if errs == nil {
+		errs = slices.Repeat([]error{err}, len(uids))
+	}
+	return errs
+}
+
 // List implements [history.Cache].
 func (n *Nodes) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	return on(n, uid, func() (history.Page, error) { return n.Cache.List(ctx, uid, q) })

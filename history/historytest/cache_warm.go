@@ -47,6 +47,32 @@ func warmTwice(c *cacheCase) {
 	c.cleared(u, map[uint32]int64{2: 7})
 }
 
+// warmAll warms several users at once: each gets its own set.
+func warmAll(c *cacheCase) {
+	uids := []string{c.user(), c.user(), c.user(), c.user()}
+	one, two := c.archived(1, c.record(10)), c.archived(2, c.record(20))
+	c.put(key(uids[1], 1, 3), c.record(30)) // a clear mark renumbers it
+	c.warm(uids[3], history.WarmSet{LowWatermark: 5})
+	for i, err := range history.WarmAll(c.Context(), c.CacheStore, uids, []history.WarmSet{
+		{Items: []history.Item{one}}, {Items: []history.Item{two}, Cleared: map[uint32]int64{4: 5}}, {LowWatermark: 7}, {},
+	}) {
+		if err != nil {
+			c.Errorf("user %d: %v", i, err)
+		}
+	}
+	c.lists(uids[0], history.Query{Limit: 10}, one)
+	for i, want := range []history.Version{0, 0, 7, 5} { // the last one was warm
+		u := c.load(history.UserKey(uids[i])).User
+		if !u.Warm || u.LowWatermark != want {
+			c.Errorf("user %d: got %+v, want low watermark %d", i, u, want)
+		}
+		c.cleared(u, []map[uint32]int64{1: {4: 5}, 3: nil}[i])
+	}
+	if r := c.load(key(uids[1], 1, 2)).Record; !history.Same(r, two.Record) {
+		c.Errorf("with a clear mark of another type: got %+v, want %+v", r, two.Record)
+	}
+}
+
 // warmWritten warms a user after a concurrent write: the cached record stays, with its mark.
 func warmWritten(c *cacheCase) {
 	uid := c.user()

@@ -83,6 +83,7 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) CacheStore) {
 		{"Warm", warmCold},
 		{"WarmEmpty", warmEmpty},
 		{"WarmTwice", warmTwice},
+		{"WarmAll", warmAll},
 		{"WarmWritten", warmWritten},
 		{"WarmSettled", warmClean},
 		{"WarmCleared", warmCleared},

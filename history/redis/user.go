@@ -67,13 +67,50 @@ func revisionStep() []byte { return binary.LittleEndian.AppendUint64(nil, histor
 
 // Warm implements [history.Cache]. It blocks the server for about 4 us per record.
 func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
-	args := make([]any, 0, 10+2*len(w.Cleared)+3*len(w.Items))
+	keys, args := c.warming(uid, w)
+	if !c.overwrites(w) {
+		return unavailable("warm", c.run(ctx, c.scripts.warm.call(ctx, keys, args...)))
+	}
+	_, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
+		return c.scripts.warm.call(ctx, slices.Concat(keys, contents), args...)
+	})
+	return unavailable("warm", err)
+}
+
+// WarmAll warms several users in one exchange per node, except those of [Cache.overwrites].
+func (c *Cache) WarmAll(ctx context.Context, uids []string, sets []history.WarmSet) []error {
+	errs := make([]error, len(uids))
+	var cmds []*goredis.Cmd
+	var of []int
+	for i, uid := range uids {
+		if c.overwrites(sets[i]) {
+			errs[i] = c.Warm(ctx, uid, sets[i])
+			continue
+		}
+		keys, args := c.warming(uid, sets[i])
+		cmds, of = append(cmds, c.scripts.warm.call(ctx, keys, args...)), append(of, i)
+	}
+	_ = c.runAll(ctx, cmds) // the commands carry the errors
+	for n, i := range of {
+		errs[i] = unavailable("warm", cmds[n].Err())
+	}
+	return errs
+}
+
+// overwrites reports whether a warm-up gives the user's cached records a new revision, or a longer TTL.
+func (c *Cache) overwrites(w history.WarmSet) bool {
+	return w.Pause != (history.Pause{}) || len(w.Cleared) > 0 || c.warmFor() != "0"
+}
+
+// warming returns the keys and arguments of a warm-up, without the contents of the user's list.
+func (c *Cache) warming(uid string, w history.WarmSet) (keys []string, args []any) {
+	args = make([]any, 0, 10+2*len(w.Cleared)+3*len(w.Items))
 	ttl, stateTTL := c.ttls(uid)
 	args = append(args, ttl, stateTTL, c.warmFor(), int64(w.LowWatermark), w.CutTime, w.Pause.Since, w.Pause.Until, revisionStep(), string(w.Pause.Earlier), len(w.Cleared))
 	for typ, at := range w.Cleared {
 		args = append(args, typ, at)
 	}
-	keys := make([]string, 0, 2+len(w.Items))
+	keys = make([]string, 0, 2+len(w.Items))
 	keys = append(keys, listKey(uid), stateKey(uid))
 	for _, item := range w.Items {
 		clean := wire.AppendRecord(nil, item.Record)
@@ -81,14 +118,7 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 		keys = append(keys, contentKey(history.Key{UID: uid, Object: item.Object}))
 		args = append(args, appendObject(nil, item.Object), appendScore(nil, item.Record.Version), clean)
 	}
-	if w.Pause == (history.Pause{}) && len(w.Cleared) == 0 && c.warmFor() == "0" {
-		return unavailable("warm", c.run(ctx, c.scripts.warm.call(ctx, keys, args...)))
-	}
-	// Existing records get a new revision, or a longer TTL.
-	_, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
-		return c.scripts.warm.call(ctx, slices.Concat(keys, contents), args...)
-	})
-	return unavailable("warm", err)
+	return keys, args
 }
 
 const (

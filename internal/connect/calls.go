@@ -104,6 +104,16 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	return err
 }
 
+// WarmAll warms several users.
+func (c *Cache) WarmAll(ctx context.Context, uids []string, sets []history.WarmSet) []error {
+	defer c.redis.timed(ctx, "warm")()
+	errs := history.WarmAll(ctx, c.store, uids, sets)
+	for i, err := range errs {
+		c.observe(uids[i], writes, err)
+	}
+	return errs
+}
+
 // List implements [history.Cache].
 func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	defer c.redis.timed(ctx, "list")()
