@@ -94,6 +94,24 @@ func TestClearedPartial(t *testing.T) {
 	})
 }
 
+// TestClearedInTheArchiveAlone: the cache has lost a user's clear mark, and takes a late report from before it. Nothing of
+// it is put, told or left dirty.
+func TestClearedInTheArchiveAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		if err := w.archive.PutUser(t.Context(), uid, history.User{Cleared: map[uint32]int64{1: start - 1000}}); err != nil {
+			t.Fatal(err)
+		}
+		k := w.store(completed(1, -2000, "late"), true, true)
+		cfg, s := w.telling()
+		w.runs(cfg)
+		w.announce(k)
+		synctest.Wait()
+		if put, left := w.did("put"), w.marks(); len(put) > 0 || len(s.said()) > 0 || len(left) > 0 {
+			t.Errorf("the job did %q and told %q, and left %v dirty; want nothing", put, s.said(), left)
+		}
+	})
+}
+
 // TestClearRefused has the archive reject a user's clear marks permanently.
 func TestClearRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

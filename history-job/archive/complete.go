@@ -45,11 +45,11 @@ func (a *Archiver) fold(ctx context.Context, epoch string, b *batch, partial bat
 	if len(partial.keys) == 0 {
 		return nil, nil
 	}
+	partial = cleared(b, partial, old)
 	writes := make([]history.Write, len(partial.keys))
 	for i, k := range partial.keys {
 		e := &partial.entries[i]
 		archived := old[k]
-		e.User.MergeCleared(archived.User.Cleared) // a cold user in the cache may have none
 		w := history.WriteOn(e.Record, k, mergeArchived(e, &archived, k.Object), &e.User)
 		// Without a base (unreadable revision) this is a first write: partial unless the user is complete.
 		w.Record.Partial = w.Base == 0 && !e.User.Complete()
@@ -70,6 +70,21 @@ func (a *Archiver) fold(ctx context.Context, epoch string, b *batch, partial bat
 		b.add(partial.keys[i], partial.entries[i])
 	}
 	return again, nil
+}
+
+// cleared applies the archive's clear marks, which the cache may lack, and returns the records of which something is
+// left. The others are clean: the archive would hide them. One that the stream may have stays, to be deleted there.
+func cleared(b *batch, partial batch, old map[history.Key]history.Entry) (left batch) {
+	for i, e := range partial.entries {
+		k := partial.keys[i]
+		e.User.MergeCleared(old[k].User.Cleared)
+		if present(k, &e) == nil && e.Record.Revision > 0 && !e.Record.Unsure() {
+			b.clean = append(b.clean, history.Content{Key: k, Revision: e.Record.Revision})
+		} else {
+			left.add(k, e)
+		}
+	}
+	return left
 }
 
 // archivedOf returns the archive's entries of a batch. It removes unanswered keys from the batch. Damaged cells
