@@ -210,7 +210,7 @@ func (c *completion) event() history.Event {
 }
 
 // step completes an object, sometimes with an upload that is up to a week late. A third is reported again. A tenth is
-// taken back, another tenth is removed once it is archived.
+// taken back, another tenth is removed.
 func (f *fan) step(ctx context.Context) error {
 	n := f.steps.Add(1)
 	c := completion{
@@ -257,16 +257,17 @@ func (f *fan) takeBack(ctx context.Context, c completion, n int64) error {
 	return err
 }
 
-// remove completes an object as a user of its own, deletes it or clears the history, and reports it again. Every other
-// time the user plays it once more.
+// remove completes an object as a user of its own, deletes it at once or clears the history when it is archived, and
+// reports it again. Every other time the user plays it once more.
 func (f *fan) remove(ctx context.Context, c completion, n int64) error {
 	c.UID = fmt.Sprint(c.UID, "-", n)
 	said, d := f.book.note(c.event()), f.stack.rpcs[n%int64(len(f.stack.rpcs))]
 	err := f.report(n, said)(ctx)
 	f.note(c, (*playstest.Log).Gone)
-	f.wait = append(f.wait, pending{c.Key, func(ctx context.Context) error {
+	clears := n%20 == 5
+	then := func(ctx context.Context) error {
 		err := process.Await(ctx, ackedWithin, "a removal", func(ctx context.Context) error {
-			if n%20 == 5 {
+			if clears {
 				return f.book.clear(ctx, d, c.UID, 0, c.at+1)
 			}
 			return f.book.remove(ctx, d, []history.Key{c.Key}, c.at+1)
@@ -282,8 +283,12 @@ func (f *fan) remove(ctx context.Context, c completion, n int64) error {
 		err = f.report(n, f.book.note(again.event()))(ctx)
 		f.note(again, (*playstest.Log).Stays)
 		return err
-	}})
-	return err
+	}
+	if clears {
+		f.wait = append(f.wait, pending{c.Key, then})
+		return err
+	}
+	return errors.Join(err, then(ctx))
 }
 
 // ackedWithin bounds the retries of a request.
