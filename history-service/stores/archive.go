@@ -93,7 +93,7 @@ func (g *guarded) Pages(ctx context.Context, uids []string, q history.Query) (pa
 		return errs[0]
 	})
 	if err != nil {
-		errs = slices.Repeat([]error{err}, len(uids))
+		pages, errs = make([]history.Page, len(uids)), slices.Repeat([]error{err}, len(uids))
 	}
 	return pages, errs
 }

@@ -40,6 +40,34 @@ func TestPanicIsNoAnswer(t *testing.T) {
 	})
 }
 
+// silentArchive never answers.
+type silentArchive struct{ history.Archive }
+
+func (silentArchive) Page(ctx context.Context, _ string, _ history.Query) (history.Page, error) {
+	<-ctx.Done()
+	return history.Page{}, ctx.Err()
+}
+
+func (a silentArchive) Get(ctx context.Context, _ []history.Key) ([]history.Entry, error) {
+	_, err := a.Page(ctx, "", history.Query{})
+	return nil, err
+}
+
+// TestPagesOfAStandstill: pages that are refused at once come with an error and an empty page for each user.
+func TestPagesOfAStandstill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := NewArchive(silentArchive{}, slog.New(slog.DiscardHandler), nil)
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			pages, errs := history.Pages(ctx, a, []string{"ann", "bob"}, history.Query{Limit: 1})
+			cancel()
+			if len(pages) != 2 || len(errs) != 2 || errs[0] == nil || errs[1] == nil {
+				t.Errorf("%d pages with errors %v, want 2 pages and 2 errors", len(pages), errs)
+			}
+		}
+	})
+}
+
 // panickingCache is a cache of three nodes; its loads panic.
 type panickingCache struct{ history.Cache }
 
