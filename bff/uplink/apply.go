@@ -28,7 +28,7 @@ func (c *Client) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	if err != nil {
 		return nil, err
 	}
-	p := &pending{ctx: ctx, req: req, bucket: history.BucketOf(req.Heartbeats[0].GetUid()), bytes: bytes, done: make(chan answer, 1)}
+	p := newPending(ctx, req, bytes)
 	c.stamp(p)
 	if len(req.Heartbeats) > maxBatch || bytes > maxBytes { // the service would end the stream
 		return c.applyAlone(ctx, p.bucket, req)
@@ -76,6 +76,9 @@ const quickRefusal = 0.1
 // instance may reach the cache. Events stored before the instance died count once.
 func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) {
 	err = c.attempt(p.ctx, p.bucket, func(l *link, first bool) (again bool, err error) {
+		if !first { // the first queue may still use p.first for other calls of the user
+			p = newPending(p.ctx, p.req, p.bytes)
+		}
 		asked := time.Now()
 		resp, err = l.apply(p)
 		switch {

@@ -17,19 +17,35 @@ import (
 
 // pending is one caller's share of a batch.
 type pending struct {
-	ctx     context.Context // the caller's.
-	req     *historyv1.ApplyRequest
-	bucket  history.Bucket
-	bytes   int
-	came    time.Time     // arrival in the queue.
-	allowed time.Duration // the caller's maximum wait from then on.
-	done    chan answer   // capacity 1: departed callers block nothing.
-	trace   string        // traceparent of a sampled call, otherwise empty.
+	ctx    context.Context // the caller's.
+	req    *historyv1.ApplyRequest
+	bucket history.Bucket
+	bytes  int
+	came   time.Time   // arrival.
+	ready  time.Time   // ready to leave.
+	user   *user       // in its queue.
+	first  user        // target of user for a user's only call there: saves an allocation.
+	done   chan answer // capacity 1: departed callers block nothing.
+	trace  string      // traceparent of a sampled call, otherwise empty.
 }
 
 type answer struct {
 	resp *historyv1.ApplyResponse
 	err  error
+}
+
+func newPending(ctx context.Context, req *historyv1.ApplyRequest, bytes int) *pending {
+	return &pending{ctx: ctx, req: req, bucket: history.BucketOf(req.Heartbeats[0].GetUid()), bytes: bytes, done: make(chan answer, 1)}
+}
+
+func (p *pending) uid() string { return p.req.Heartbeats[0].GetUid() }
+
+// time returns the caller's maximum wait.
+func (p *pending) time(patience time.Duration) time.Duration {
+	if deadline, ok := p.ctx.Deadline(); ok {
+		return deadline.Sub(p.came)
+	}
+	return 2 * patience
 }
 
 func fail(calls []*pending, err error) {
@@ -71,8 +87,7 @@ type batch struct {
 	calls         []*pending // nil once answered.
 	starts        []int      // index of each call's first heartbeat.
 	events, bytes int
-	came          time.Time     // arrival of its first call.
-	allowed       time.Duration // that call's maximum wait.
+	oldest        *pending
 	sent          time.Time
 	left          int  // unanswered calls.
 	heard         bool // has an answer: its place is free.
@@ -87,8 +102,8 @@ const (
 )
 
 func (b *batch) add(p *pending) {
-	if len(b.calls) == 0 {
-		b.came, b.allowed = p.came, p.allowed
+	if b.oldest == nil || p.came.Before(b.oldest.came) {
+		b.oldest = p
 	}
 	if p.trace != "" {
 		b.traced = append(b.traced, &historyv1.TracedHeartbeat{Index: uint32(b.events), Traceparent: p.trace}) //nolint:gosec // below 1,000
@@ -100,15 +115,18 @@ func (b *batch) add(p *pending) {
 	b.left++
 }
 
-// takes reports whether a call may join a batch of at most room heartbeats: it fits and has the same options. A batch
-// may be one call of more.
-func (b *batch) takes(p *pending, room int) bool {
+// fits reports whether a call may join a batch of at most room heartbeats. A batch may be one call of more.
+func (b *batch) fits(p *pending, room int) bool {
+	return len(b.calls) == 0 || b.events+len(p.req.Heartbeats) <= room && b.bytes+p.bytes <= maxBytes
+}
+
+// takes reports whether a call has the batch's options.
+func (b *batch) takes(p *pending) bool {
 	if len(b.calls) == 0 {
 		return true
 	}
 	other := b.calls[0].req
-	return b.events+len(p.req.Heartbeats) <= room && b.bytes+p.bytes <= maxBytes &&
-		p.req.ReturnRecords == other.ReturnRecords && p.req.Ack == other.Ack
+	return p.req.ReturnRecords == other.ReturnRecords && p.req.Ack == other.Ack
 }
 
 // rest returns the unanswered calls.

@@ -159,7 +159,7 @@ func causeOf(err error) string {
 func (m *metrics) batch(b *batch) {
 	m.batches.Inc()
 	m.events.Add(float64(b.events))
-	m.waits.Observe(b.sent.Sub(b.came).Seconds())
+	m.waits.Observe(b.sent.Sub(b.oldest.came).Seconds())
 }
 
 // table is an immutable snapshot of the instances that are up and the owners of buckets.

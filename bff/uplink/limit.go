@@ -55,12 +55,13 @@ func (l *limit) expected() time.Duration { return slices.Min(l.delays[:]) }
 
 // answered adapts the limit to the first answer to a batch. Waiting at the edge does not count: fewer heartbeats in
 // flight would not shorten it.
-func (l *limit) answered(b *batch, now time.Time, initial int) {
-	target := time.Duration(maxDelay * float64(b.allowed))
+func (l *limit) answered(b *batch, now time.Time, initial int, patience time.Duration) {
+	all := b.oldest.time(patience)
+	target := time.Duration(maxDelay * float64(all))
 	delay := now.Sub(b.sent)
 	l.delays[l.heard%lastDelays] = delay
 	l.heard++
-	if delay < time.Duration(calmDelay*float64(b.allowed)) {
+	if delay < time.Duration(calmDelay*float64(all)) {
 		l.calm = now
 	}
 	switch {

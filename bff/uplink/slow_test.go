@@ -423,6 +423,82 @@ func TestUsersOfASilentPartStopNobodyElse(t *testing.T) {
 	})
 }
 
+// A user's next report does not overtake the pending one. Other users' reports may.
+func TestNobodyOvertakesHimself(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		var mu sync.Mutex
+		var order []int64
+		i.serving(func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
+			time.Sleep(rand.N(50 * time.Millisecond)) // virtual time
+			mu.Lock()
+			for _, h := range req.Batch.Heartbeats {
+				if h.Uid == "u1" {
+					order = append(order, h.PositionMs)
+				}
+			}
+			mu.Unlock()
+			send(whole(req))
+		})
+		var wg sync.WaitGroup
+		for n := range 100 {
+			for _, uid := range []string{"u1", fmt.Sprint("other", n)} {
+				wg.Go(func() {
+					req := beats(uid, 1)
+					req.Heartbeats[0].PositionMs = int64(n)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					if n%10 == 5 { // order holds after a timeout, too
+						ctx, cancel = context.WithTimeout(t.Context(), 3*time.Millisecond)
+						defer cancel()
+					}
+					_, _ = c.Apply(ctx, req)
+				})
+				synctest.Wait()
+			}
+			time.Sleep(rand.N(10 * time.Millisecond)) // virtual time
+		}
+		wg.Wait()
+		time.Sleep(time.Second) // virtual time
+		if !slices.IsSorted(order) || len(order) < 90 {
+			t.Errorf("stored in the order %v", order)
+		}
+	})
+}
+
+// Two waiting calls of a user that do not fit into one batch leave in order.
+func TestNobodyOvertakesHimselfInTheNextBatch(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		came, let := make(chan string, 10), make(chan struct{})
+		i.serving(func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
+			h := req.Batch.Heartbeats[0]
+			came <- fmt.Sprint(h.Uid, h.PositionMs)
+			<-let
+			send(whole(req))
+		})
+		var wg sync.WaitGroup
+		for n, uid := range []string{"full", "u", "u"} {
+			req := beats(uid, 500) // the initial limit of pending heartbeats
+			if uid == "u" {
+				req = beats(uid, 600) // two of these do not fit
+			}
+			req.Heartbeats[0].PositionMs = int64(n)
+			wg.Go(func() {
+				if _, err := c.Apply(t.Context(), req); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		let <- struct{}{}                  // the first
+		time.Sleep(500 * time.Millisecond) // virtual time
+		if len(came) != 2 || <-came != "full0" || <-came != "u1" {
+			t.Error("the last one has left, too, or first")
+		}
+		close(let)
+		wg.Wait()
+	})
+}
+
 // TestTwoDevices: with answers after 400 ms, sequential calls are fast enough for a user's two devices.
 func TestTwoDevices(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {

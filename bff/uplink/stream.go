@@ -33,11 +33,12 @@ var errLost = status.Error(codes.Unavailable, "the instance has not answered")
 // stream sends the batches of a queue, several at a time. The service answers them in any order, and in several
 // responses if a partition is slow.
 type stream struct {
-	link   *link
-	ctx    context.Context
-	cancel context.CancelFunc
-	rpc    grpc.BidiStreamingClient[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse] // nil until needed.
-	freed  chan struct{}                                                                         // capacity 1: there is room.
+	link    *link
+	arrived func(calls []*pending, now time.Time) // called with answered calls, before their callers.
+	ctx     context.Context
+	cancel  context.CancelFunc
+	rpc     grpc.BidiStreamingClient[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse] // nil until needed.
+	freed   chan struct{}                                                                         // capacity 1: there is room.
 
 	mu     sync.Mutex
 	sent   uint64            // number of sent batches.
@@ -48,8 +49,8 @@ type stream struct {
 	broken error // why no more answers arrive, nil before.
 }
 
-func newStream(l *link) *stream {
-	s := &stream{link: l, freed: make(chan struct{}, 1), flying: make(map[uint64]*batch), limit: limit{factor: 1}}
+func newStream(l *link, arrived func(calls []*pending, now time.Time)) *stream {
+	s := &stream{link: l, arrived: arrived, freed: make(chan struct{}, 1), flying: make(map[uint64]*batch), limit: limit{factor: 1}}
 	s.ctx, s.cancel = context.WithCancel(l.peer.client.ctx)
 	return s
 }
@@ -85,6 +86,7 @@ func (s *stream) room() (heartbeats int, takes time.Duration) {
 func (s *stream) send(b *batch) {
 	sequence, err := s.depart(b)
 	if err != nil {
+		s.arrived(b.calls, time.Now())
 		fail(b.calls, err)
 		return
 	}
@@ -153,12 +155,13 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 	s.link.worked.Store(true)
 	s.link.peer.learnTime(resp.GetResult(), b.sent, now)
 	if !b.heard { // later answers say nothing about the limit
-		s.limit.answered(b, now, s.link.share())
+		s.limit.answered(b, now, s.link.share(), s.link.cfg.Patience)
 		s.link.peer.client.metrics.exchanges.Observe(now.Sub(b.sent).Seconds())
 	}
 	calls, starts := b.answered(resp)
 	s.settle(resp.GetSequence(), b, true)
 	s.mu.Unlock()
+	s.arrived(calls, now)
 	for i, p := range calls {
 		p.done <- own(p, resp.GetResult(), starts[i])
 	}
@@ -191,7 +194,9 @@ func (s *stream) giveUp(sequence uint64, err error) {
 	}
 	s.settle(sequence, b, false)
 	s.mu.Unlock()
-	fail(b.rest(), err)
+	calls := b.rest()
+	s.arrived(calls, time.Now())
+	fail(calls, err)
 }
 
 // end closes the sending side. Answers may come until every batch is given up.
