@@ -257,7 +257,7 @@ func (f *fan) takeBack(ctx context.Context, c completion, n int64) error {
 	return err
 }
 
-// remove completes an object as a user of its own, deletes it at once or clears the history when it is archived, and
+// remove completes an object as a user of its own. It deletes it at once, or clears the history when it is archived, and
 // reports it again. Every other time the user plays it once more.
 func (f *fan) remove(ctx context.Context, c completion, n int64) error {
 	c.UID = fmt.Sprint(c.UID, "-", n)
