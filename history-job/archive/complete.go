@@ -72,8 +72,9 @@ func (a *Archiver) fold(ctx context.Context, epoch string, b *batch, partial bat
 	return again, nil
 }
 
-// cleared applies the archive's clear marks, which the cache may lack, and returns the records of which something is
-// left. The others are clean: the archive would hide them. One that the stream may have stays, to be deleted there.
+// cleared applies the archive's clear marks, which the cache may lack, and returns the records that they do not cover.
+// Covered records are clean, since the archive would hide them. One with plays in the stream is returned too, so that
+// the stream gets their removal.
 func cleared(b *batch, partial batch, old map[history.Key]history.Entry) (left batch) {
 	for i, e := range partial.entries {
 		k := partial.keys[i]

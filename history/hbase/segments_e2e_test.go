@@ -246,8 +246,8 @@ func TestOpenAddsTheFamily(t *testing.T) {
 	}
 }
 
-// TestTuningOfSegments: tables of rows and of chunks are tuned apart. Whoever opens one that is tuned otherwise learns how to alter
-// it.
+// TestTuningOfSegments: tables of rows and of chunks have their own settings. Opening a table with other settings logs the
+// alter command.
 func TestTuningOfSegments(t *testing.T) {
 	var log bytes.Buffer
 	c := hbase.Config{

@@ -197,7 +197,7 @@ func (s *swapper) conflict(w *history.Write, current *history.Record) history.Ou
 	return history.Outcome{Status: history.Conflict, Current: history.Entry{Record: current, User: u}}
 }
 
-// warm marks a user warm who has no archive row.
+// warm marks a user without an archive row as warm.
 func (s *swapper) warm(uid string) (history.User, error) {
 	u, mark, err := s.stored(uid)
 	if err != nil {

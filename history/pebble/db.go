@@ -418,7 +418,7 @@ const (
 	memtables = 4 // at most: writers wait for the oldest
 	// roomy is the process memory that needs no reduction. The store takes some 700 MiB of it.
 	roomy = 2 << 30
-	// maxFiles limits open files, some of which are not tables.
+	// maxFiles limits open files: tables, journals and the rest.
 	maxFiles = 1000
 )
 

@@ -108,7 +108,7 @@ func (f *flags) image(platform v1.Platform, binary []byte) (v1.Image, error) {
 	return mutate.ConfigFile(img, config)
 }
 
-// nobody is the user that runs the commands.
+// nobody is the numeric user ID of the containers.
 const nobody = 65534
 
 // layer returns the files of an image in a tar: the command, a folder for its data, and root certificates.
